@@ -15,6 +15,7 @@ from rocketmq_client._wire.commands import Command, decode_command
 from rocketmq_client._wire.signature import is_signed_by, signed
 from rocketmq_client.model import Credentials
 from rocketmq_snode.request_resources import groups_in, named_in_body, origin_in, topic_in
+from rocketmq_snode.routing import ADMINISTRATION
 from rocketmq_snode.settings import SnodeSettings
 
 __all__ = ["Access", "AccessDenied"]
@@ -37,6 +38,7 @@ class Access:
         self._topics, self._groups = settings.topics, settings.groups
         self._users = {name: Credentials(name, secret) for name, secret in settings.users}
         self._upstream = settings.credentials
+        self._admins = settings.admins
         self.signs = bool(self._users)
         """True if the node verifies requests."""
         self.lists = bool(self._topics or self._groups)
@@ -96,5 +98,10 @@ class Access:
             raise AccessDenied("no user of this node has signed this request")
         if self._upstream is None:
             return request
+        if request.code in ADMINISTRATION and user.access_key not in self._admins:
+            raise AccessDenied(
+                f"request type {request.code} is administration, which only users in admins may "
+                "ask for through a node that has credentials"
+            )
         plain = {key: text for key, text in request.fields.items() if key not in _OF_SIGNATURES}
         return request._replace(fields=signed(plain, request.body, self._upstream))

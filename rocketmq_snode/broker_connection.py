@@ -53,6 +53,7 @@ class Relayed(NamedTuple):
     began: float
     deadline: float
     may_wait: bool = False
+    group: str | None = None
 
 
 class Flushable(Protocol):

@@ -28,7 +28,7 @@ from rocketmq_snode.listener import ThrottledLog
 from rocketmq_snode.members import Member
 from rocketmq_snode.metrics import Metrics
 from rocketmq_snode.relay import Relay, refusal, refusal_of, unanswered
-from rocketmq_snode.request_resources import topic_in
+from rocketmq_snode.request_resources import group_in, topic_in
 from rocketmq_snode.routing import (
     FORWARDED,
     LITE_PULL,
@@ -263,6 +263,8 @@ class Client(asyncio.Protocol):
         self._shared.metrics.answered(relayed.code, code, len(frame), now - relayed.began)
         if relayed.topic is not None:
             self._shared.metrics.moved(relayed.topic, "out", len(frame))
+        if relayed.group is not None:
+            self._shared.metrics.moved_for(relayed.group, "out", len(frame))
         self._write(frame)
         self._answers_out += 1
 
@@ -413,8 +415,14 @@ class Client(asyncio.Protocol):
             topic_label = (
                 shared.metrics.moved(topic, "in", len(raw)) if type(topic) is str else None
             )
+            group = group_in(code, head.fields)
+            group_label = (
+                shared.metrics.moved_for(group, "in", len(raw)) if type(group) is str else None
+            )
             held = may_wait(code, head.fields)
-            relayed = Relayed(self, code, head.opaque, topic_label, now, now + wait, held)
+            relayed = Relayed(
+                self, code, head.opaque, topic_label, now, now + wait, held, group_label
+            )
             self._relayed += 1
             self.member.pulls += code in PULLS
             self.member.held += held

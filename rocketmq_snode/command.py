@@ -57,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = _parser().parse_args(arguments)
     try:
         if chosen.command == "list":
-            return _list(chosen.name_servers, chosen.output)
+            return _list(chosen.name_servers, chosen.cluster, chosen.output)
         if chosen.command == "completion":
             print(_completion(chosen.shell))
             return 0
@@ -93,10 +93,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     serve.epilog = f"{serve.epilog}\n\n{_variables()}"
     serve.add_argument(
+        "-c",
         "--config",
         metavar="FILE",
         type=Path,
-        help="TOML file; variables of the environment have precedence",
+        help="TOML file, or Java properties (*.properties, *.conf); variables of the environment "
+        "have precedence",
     )
     serve.add_argument(
         "--check-config", action="store_true", help="check the options and end; 2 if one is wrong"
@@ -105,8 +107,10 @@ def _parser() -> argparse.ArgumentParser:
         commands.add_parser("list", help="list the nodes that renewed their entry recently"),
         "rocketmq-snode list ns1:9876",
         "rocketmq-snode list 'ns1:9876;ns2:9876' -o json",
+        "rocketmq-snode list ns1:9876 --cluster DefaultCluster",
     )
     list_nodes.add_argument("name_servers", help="host:port;host:port")
+    list_nodes.add_argument("--cluster", metavar="NAME", help="only nodes of this cluster")
     list_nodes.add_argument(
         "-o",
         "--output",
@@ -141,7 +145,7 @@ def _variables() -> str:
 
 def _completion(shell: str) -> str:
     """Return a script that completes commands and options, and names of files where none fits."""
-    words = "serve list completion --config --check-config --output --version --help"
+    words = "serve list completion --config --check-config --cluster --output --version --help"
     if shell == "fish":
         return f"complete -c rocketmq-snode -a '{words}'"
     complete = f"complete -o default -W '{words}' rocketmq-snode"
@@ -150,17 +154,19 @@ def _completion(shell: str) -> str:
     return complete
 
 
-def _list(name_servers: str, output: str) -> int:
-    """Print name, address, clients and age of each live node."""
+def _list(name_servers: str, cluster: str | None, output: str) -> int:
+    """Print name, cluster, address, clients and age of each live node."""
     settings = ClientConfig.parse({"name_servers": name_servers}).settings()
     rows = [
         {
             "name": name,
+            "cluster": entry.get("cluster"),
             "address": entry["addr"],
             "clients": entry["clients"],
             "age_s": round(max(0.0, time.time() - entry["ts"] / 1000)),
         }
         for name, entry in asyncio.run(known_nodes(settings)).items()
+        if cluster is None or entry.get("cluster") == cluster
     ]
     if output == "json":
         print(json.dumps(rows, indent=1))
@@ -169,7 +175,10 @@ def _list(name_servers: str, output: str) -> int:
             print(json.dumps(row))
     else:
         for row in rows:
-            print(f"{row['name']} {row['address']} clients={row['clients']} age={row['age_s']}s")
+            print(
+                f"{row['name']} {row['address']} cluster={row['cluster'] or '-'} "
+                f"clients={row['clients']} age={row['age_s']}s"
+            )
     return 0
 
 

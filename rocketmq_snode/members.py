@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 from rocketmq_client import errors
 from rocketmq_client._wire.commands import Command
+from rocketmq_client._wire.json_text import read_json
 from rocketmq_client.model import Address
 from rocketmq_snode.upstream import BoundConnection, Upstream
 
@@ -59,6 +60,32 @@ class Member:
     def connection_to(self, broker: str) -> BoundConnection | None:
         """Return the member's connection to a broker, None before a heartbeat."""
         return self._bound.get(broker)
+
+    def described(self) -> dict[str, object]:
+        """Return the client's id, groups, language and version as its last heartbeat gives them,
+        for operators; empty before it."""
+        beat = self._heartbeat
+        if beat is None:
+            return {}
+        try:
+            body = read_json(beat.body, "a heartbeat")
+        except errors.ProtocolViolation:
+            return {"language": beat.language, "version": beat.version}
+        names = {
+            kind: sorted(
+                str(item.get("groupName")) for item in body.get(key) or () if isinstance(item, dict)
+            )
+            for kind, key in (
+                ("consumer_groups", "consumerDataSet"),
+                ("producer_groups", "producerDataSet"),
+            )
+        }
+        return {
+            "client_id": body.get("clientID"),
+            **names,
+            "language": beat.language,
+            "version": beat.version,
+        }
 
     async def heartbeat(self, request: Command) -> Command:
         """Send the heartbeat to every master; return the first answer. Equal heartbeats within a

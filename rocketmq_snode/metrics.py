@@ -10,6 +10,7 @@ import asyncio
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Literal
 
 from rocketmq_client.model import Address
 from rocketmq_snode.listener import Listener
@@ -36,6 +37,7 @@ class Metrics:
         self._answers: Counter[int] = Counter()
         self._spent: dict[int, _Spent] = {}
         self._topics: dict[str, dict[str, int]] = {}
+        self._groups: dict[str, _OfGroup] = {}
 
     def add(self, name: str, amount: int = 1, **labels: object) -> None:
         """Add `amount` to a counter."""
@@ -75,6 +77,18 @@ class Metrics:
         counts[way] += size
         return topic
 
+    def moved_for(self, group: str, way: Literal["in", "out"], size: int) -> str:
+        """Count a request ("in") or an answer ("out") of a group, of consumers or producers. Return
+        the label under which it is counted, as for topics."""
+        counts = self._groups.get(group)
+        if counts is None:
+            if len(self._groups) >= _MOST_TOPICS:
+                group = _OTHER
+            counts = self._groups.setdefault(group, _OfGroup())
+        counts.frames[way] += 1
+        counts.bytes[way] += size
+        return group
+
     def text(self, gauges: Mapping[str, float]) -> str:
         """Return Prometheus' text format."""
         lines: list[str] = []
@@ -101,6 +115,21 @@ class Metrics:
         for topic, ways in sorted(self._topics.items()):
             for way, size in ways.items():
                 yield "topic_bytes", (("topic", topic), ("way", way)), size
+        for group, counts in sorted(self._groups.items()):
+            for way in ("in", "out"):
+                labels = (("group", group), ("way", way))
+                yield "group_frames", labels, counts.frames[way]
+                yield "group_bytes", labels, counts.bytes[way]
+
+
+class _OfGroup:
+    """Requests and answers of one group: how many, and how many bytes."""
+
+    __slots__ = ("bytes", "frames")
+
+    def __init__(self) -> None:
+        self.frames = {"in": 0, "out": 0}
+        self.bytes = {"in": 0, "out": 0}
 
 
 class _Spent:

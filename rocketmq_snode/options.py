@@ -1,4 +1,4 @@
-"""The node's options: a TOML file, and the environment, which has precedence.
+"""The node's options: a TOML or Java properties file, and the environment, which has precedence.
 
 Unknown names and options without effect are refused, and all problems are listed together
 (`errors.ConfigError`): a mistyped user must not start a node that verifies no request. Messages
@@ -8,23 +8,65 @@ never contain values of users and credentials. Only this module needs pydantic.
 from __future__ import annotations
 
 import json
+import logging
 import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import fields
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from pydantic import BeforeValidator, Field
 
 from rocketmq_client import errors
-from rocketmq_client.config.models import NameServers, parse_server
+from rocketmq_client.config.models import parse_server, parse_servers
 from rocketmq_client.model import Address, Credentials
 from rocketmq_snode.settings import SnodeSettings
 from tubemq_client.config.base import CommonOptions
 from tubemq_client.config.security import Tls
 
-__all__ = ["SnodeConfig", "read_options"]
+__all__ = ["JAVA_NAMES", "JAVA_NAMES_WITHOUT_EFFECT", "SnodeConfig", "read_options"]
+
+_LOG = logging.getLogger(__name__)
+
+JAVA_NAMES: Final = {
+    "namesrvAddr": "name_servers",
+    "snodeName": "name",
+    "snodeAddr": "advertise",
+    "clusterName": "cluster",
+    "registerNameServerPeriod": "registry_period_ms",
+}
+"""Options of RocketMQ's node in Java properties files, and what they are called here. `listenPort`
+is the port of `listen`, whose host is that of `snodeAddr`; `serverChannelMaxIdleTimeSeconds` is
+`idle_ms`."""
+
+JAVA_NAMES_WITHOUT_EFFECT: Final = frozenset(
+    {
+        "rocketmqHome",
+        *(
+            f"snode{kind}{end}"
+            for kind in ("SendMessage", "PullMessage", "HeartBeat", "PushMessage")
+            for end in ("MinPoolSize", "MaxPoolSize")
+        ),
+        *(
+            f"snode{kind}ThreadPoolQueueCapacity"
+            for kind in ("Send", "Pull", "HeartBeat", "Push", "SendMessage", "PullMessage")
+        ),
+        "snodeHeartBeatInterval",
+        "houseKeepingInterval",
+        "notifyConsumerIdsChangedEnable",
+        "autoCreateSubscriptionGroup",
+        "fetchNamesrvAddrByAddressServer",
+    }
+)
+"""Options of RocketMQ's node that need no value here: one event loop has no pools, and brokers keep
+members and groups. They are accepted and named in the log."""
+
+_JAVA_FILES: Final = frozenset({".properties", ".conf"})
+_LISTEN_PORT: Final = "listenPort"
+_IDLE_S: Final = "serverChannelMaxIdleTimeSeconds"
+_ADDRESS_SERVER: Final = "fetchNamesrvAddrByAddressServer"
 
 _PREFIX = "SNODE_"
 _DEFAULT_PORT = 11911
@@ -140,6 +182,7 @@ def _names(value: object) -> object:
     return names
 
 
+Servers = Annotated[tuple[Address, ...], BeforeValidator(parse_servers)]
 Names = Annotated[frozenset[str], BeforeValidator(_names)]
 Port = Annotated[int, Field(ge=1, le=65_535)]
 At = Annotated[Address, BeforeValidator(_address)]
@@ -148,12 +191,18 @@ At = Annotated[Address, BeforeValidator(_address)]
 class SnodeConfig(CommonOptions):
     """Options of a node: addresses, access and limits."""
 
-    name_servers: NameServers = Field(description="name servers, tried in this order")
+    name_servers: Servers = Field(description="name servers, tried in this order")
+    name_servers_url: str | None = Field(
+        None, description="page with the name servers, read every two minutes"
+    )
     listen: At = Field(("127.0.0.1", 11911), description="where clients connect")
     advertise: At | None = Field(None, description="what routes say; `listen` by default")
     name: str = Field("snode", min_length=1, max_length=100, description="name in the registry")
     cluster: str = Field("DefaultCluster", min_length=1, description="cluster in the registry")
     reuse_port: bool = Field(default=False, description="several nodes on one host and port")
+    fast_port: bool = Field(
+        default=False, description="listen at each port - 2 too, for clients up to 4.4"
+    )
     ports: Annotated[tuple[tuple[str, Port], ...], BeforeValidator(_ports)] = Field(
         (), description="virtual ports by broker name, for clients that name no broker"
     )
@@ -191,6 +240,9 @@ class SnodeConfig(CommonOptions):
     users: Annotated[tuple[tuple[str, str], ...], BeforeValidator(_users)] = Field(
         (), repr=False, description="access keys of clients and their secrets; verified here"
     )
+    admins: Names = Field(
+        frozenset(), description="users who may create topics and reset offsets with credentials"
+    )
     admin_listen: At | None = Field(None, description="/clients as JSON; off by default")
 
     def settings(self) -> SnodeSettings:
@@ -201,11 +253,16 @@ class SnodeConfig(CommonOptions):
 
 
 def read_options(path: Path | None, environment: Mapping[str, str]) -> SnodeSettings:
-    """Return settings from a file and the environment. Raises `errors.ConfigError`."""
+    """Return settings from a file and the environment. Raises `errors.ConfigError`.
+
+    A file that ends in ``.properties`` or ``.conf`` has Java's names (`JAVA_NAMES`), any other is
+    TOML. Without any name server, ``NAMESRV_ADDR`` of the environment gives them.
+    """
     options: dict[str, Any] = {}
     if path is not None:
         try:
-            options = tomllib.loads(path.read_text())
+            text = path.read_text()
+            options = _java_options(text) if path.suffix in _JAVA_FILES else tomllib.loads(text)
         except (OSError, ValueError) as error:
             raise errors.ConfigError(f"{path}: {error}", subject="snode options") from error
     options |= {
@@ -213,7 +270,51 @@ def read_options(path: Path | None, environment: Mapping[str, str]) -> SnodeSett
         for key, value in environment.items()
         if key.startswith(_PREFIX) and not _is_injected(key.removeprefix(_PREFIX), value)
     }
+    if not options.keys() & {"name_servers", "name_servers_url"} and "NAMESRV_ADDR" in environment:
+        options["name_servers"] = environment["NAMESRV_ADDR"]
+    if "name_servers_url" in options:
+        options.setdefault("name_servers", ())
     return SnodeConfig.parse(options).settings()
+
+
+def _java_options(text: str) -> dict[str, Any]:
+    """Parse a Java properties file with the names of RocketMQ's own node. Raises
+    `errors.ConfigError` with every unknown name."""
+    given: dict[str, str] = {}
+    problems: list[str] = []
+    for number, line in enumerate(text.splitlines(), 1):
+        stripped = line.strip()
+        if not stripped or stripped.startswith(("#", "!")):
+            continue
+        name, sign, value = (part.strip() for part in stripped.partition("="))
+        if not sign or not name:
+            problems.append(f"line {number} is not name=value")
+        elif name in given:
+            problems.append(f"line {number}: {name} is repeated")
+        else:
+            given[name] = value
+    own = SnodeConfig.model_fields.keys()
+    known = JAVA_NAMES.keys() | JAVA_NAMES_WITHOUT_EFFECT | {_LISTEN_PORT, _IDLE_S} | own
+    for name in given.keys() - known:
+        near = get_close_matches(name, sorted(known), n=1)
+        problems.append(f"{name}: unknown option" + (f"; did you mean {near[0]}?" if near else ""))
+    if given.get(_ADDRESS_SERVER, "false").lower() == "true" and "name_servers_url" not in given:
+        problems.append(f"{_ADDRESS_SERVER}: give the page's address, name_servers_url=http://…")
+    if problems:
+        raise errors.ConfigError(sorted(problems), subject="snode options")
+    options: dict[str, Any] = {
+        JAVA_NAMES.get(name, name): value
+        for name, value in given.items()
+        if name in JAVA_NAMES or name in own
+    }
+    if _IDLE_S in given and given[_IDLE_S].isdecimal():
+        options.setdefault("idle_ms", int(given[_IDLE_S]) * 1000)
+    if _LISTEN_PORT in given:
+        host = given.get("snodeAddr", "").rpartition(":")[0] or "127.0.0.1"
+        options.setdefault("listen", f"{host}:{given[_LISTEN_PORT]}")
+    if without := sorted(given.keys() & JAVA_NAMES_WITHOUT_EFFECT - {_ADDRESS_SERVER}):
+        _LOG.warning("options without effect here: %s", ", ".join(without))
+    return options
 
 
 def _is_injected(name: str, value: str) -> bool:

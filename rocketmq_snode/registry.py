@@ -1,4 +1,5 @@
-"""The registry of nodes: entries in every name server, which their nodes renew.
+"""The registry of nodes: entries in every name server, which their nodes renew; and the page of an
+address server, which names the name servers.
 
 The entry of a dead node stays, so readers check its age: a node whose entry was not renewed for 45
 s is dead. Stock clients need no registry; commands and clients that list nodes do.
@@ -7,8 +8,10 @@ s is dead. Stock clients need no registry; commands and clients that list nodes 
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from typing import Any, Final, cast
+from urllib.request import urlopen
 
 from rocketmq_client import errors
 from rocketmq_client._wire import codes
@@ -18,12 +21,16 @@ from rocketmq_client._wire.json_text import read_json
 from rocketmq_client.model import Address, ClientSettings
 from tubemq_client._io.asyncio_connection import connect
 
-__all__ = ["NAMESPACE", "known_nodes"]
+__all__ = ["NAMESPACE", "known_nodes", "name_servers_at"]
 
 NAMESPACE: Final = "SNODE_CONFIG"
 """Namespace of the entries in name servers."""
 
 STALE_MS: Final = 45_000
+
+_SERVER: Final = re.compile(r"(\[[0-9a-fA-F:.%\w]+\]|[^:;,\s\[\]@/?#<>]+):(\d{1,5})")
+_PAGE_TIMEOUT_S: Final = 10.0
+_LARGEST_PAGE: Final = 65_536
 
 
 async def known_nodes(
@@ -40,6 +47,17 @@ async def known_nodes(
             continue
         return _living(answer, time.time_ns() // 1_000_000 if now_ms is None else now_ms)
     raise failure
+
+
+def name_servers_at(url: str) -> tuple[Address, ...]:
+    """Return the name servers that a page names, ``host:port`` separated by ``;``. Blocks for up to
+    ten seconds. Raises `OSError`, and `ValueError` for a page that names none."""
+    with urlopen(url, timeout=_PAGE_TIMEOUT_S) as page:  # noqa: S310 - the settings allow http only
+        text = page.read(_LARGEST_PAGE).decode("utf-8", "replace")
+    servers = [_SERVER.fullmatch(item.strip()) for item in text.split(";") if item.strip()]
+    if not servers or not all(servers):
+        raise ValueError("it is not host:port;host:port")
+    return tuple((found[1].strip("[]"), int(found[2])) for found in servers if found)
 
 
 async def _entries(address: Address, settings: ClientSettings) -> Command:
@@ -79,4 +97,6 @@ def _entry(text: object) -> dict[str, Any]:
         return {}
     kinds = {"addr": str, "clients": int, "ts": int}
     is_whole = all(type(entry.get(name)) is kind for name, kind in kinds.items())
-    return entry if is_whole and str(entry["addr"]).isprintable() else {}
+    texts = (entry.get("addr"), entry.get("cluster", ""))
+    printable = all(isinstance(text, str) and text.isprintable() for text in texts)
+    return entry if is_whole and printable else {}

@@ -22,6 +22,7 @@ from rocketmq_snode.routing import (
     PULL,
     PULLS,
     answer_timeout_ms,
+    joined_queues,
     node_cluster_info,
     node_route,
     target_of,
@@ -32,8 +33,6 @@ from rocketmq_snode.upstream import Upstream
 __all__ = ["Relay", "refusal", "refusal_of", "unanswered"]
 
 _NOT_SUPPORTED = 3
-_AT_BROKERS = "is administration, which a node does not serve: ask the brokers themselves"
-_ADMINISTRATION = {17: f"(updateTopic) {_AT_BROKERS}", 222: f"(resetOffsetByTime) {_AT_BROKERS}"}
 _STORES = frozenset({10, 36, 37, 310, 320})
 """Sends, send back, end of a transaction: a repeated request stores the record twice."""
 _GONE_OUT = (errors.ConnectionLost, errors.RpcTimeout)
@@ -101,8 +100,11 @@ class Relay:
         self._access.authorize(request.code, request.fields)
         self._access.authorize_body(request)
         if target.kind == "nobody":
-            why = _ADMINISTRATION.get(request.code, "is not served")
+            why = "is not served by a node: ask the brokers themselves"
             return refusal(request, 3, f"request type {request.code} {why}")
+        if target.kind == "administration":
+            named = target.broker or port_broker
+            return await self._to_all(request, member, [named] if named else None, slot)
         if target.kind == "broker":
             broker = target.broker or port_broker
             if broker is None and target.any_of_topic:
@@ -172,6 +174,28 @@ class Relay:
             if not without_lite[name]:
                 return answer
         return await ask(request._replace(code=PULL))
+
+    async def _to_all(
+        self, request: Command, member: Member, brokers: list[str] | None, slot: int
+    ) -> Command | None:
+        """Return one answer for a request to several brokers (None: all): the first refusal, else
+        a success with the queues of all."""
+        if brokers is None:
+            await self._upstream.discover()
+            brokers = sorted(self._upstream.masters())
+        if not brokers:
+            raise errors.ConnectError("no broker is available")
+        answers = []
+        for broker in brokers:
+            answer = await self._to_broker(request, member, broker, slot)
+            if answer is None:
+                continue
+            if answer.code != 0:
+                return answer._replace(remark=f"{broker}: {answer.remark or 'no reason given'}")
+            answers.append(answer)
+        if not answers:
+            return None
+        return answers[0]._replace(body=joined_queues([answer.body for answer in answers]))
 
     async def _to_holder(self, request: Command, member: Member, slot: int) -> Command | None:
         """Return the answer of the first reachable broker that has the topic."""

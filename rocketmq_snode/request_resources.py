@@ -15,7 +15,15 @@ from typing import Any, Final, NamedTuple
 from rocketmq_client._wire.bodies import RETRY_PREFIX
 from rocketmq_client.errors import ProtocolViolation
 
-__all__ = ["HEARTBEAT", "Named", "groups_in", "named_in_body", "origin_in", "topic_in"]
+__all__ = [
+    "HEARTBEAT",
+    "Named",
+    "group_in",
+    "groups_in",
+    "named_in_body",
+    "origin_in",
+    "topic_in",
+]
 
 HEARTBEAT: Final = 34
 _SEND_BACK: Final = 36
@@ -37,6 +45,12 @@ class Named(NamedTuple):
 def topic_in(code: int, fields: Mapping[str, Any]) -> Any:
     """Return the topic that a header names, or None."""
     return fields.get("b") if code in _SHORT_SENDS else fields.get("topic")
+
+
+def group_in(code: int, fields: Mapping[str, Any]) -> Any:
+    """Return the group that a header names, of consumers or of producers, or None."""
+    producers = fields.get("a") if code in _SHORT_SENDS else fields.get("producerGroup")
+    return fields.get("consumerGroup") or fields.get("group") or producers
 
 
 def origin_in(code: int, fields: Mapping[str, Any]) -> Any:

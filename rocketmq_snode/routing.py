@@ -6,7 +6,8 @@ an address from a client. The name server resolves names to addresses.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
 from rocketmq_client._wire.bodies import ClusterInfo
@@ -16,6 +17,7 @@ from rocketmq_client.errors import ProtocolViolation
 from rocketmq_client.model import Address, address_text
 
 __all__ = [
+    "ADMINISTRATION",
     "FORWARDED",
     "LITE_PULL",
     "PULL",
@@ -23,6 +25,7 @@ __all__ = [
     "Target",
     "answer_timeout_ms",
     "broker_in",
+    "joined_queues",
     "may_wait",
     "node_cluster_info",
     "node_route",
@@ -45,6 +48,9 @@ _TO_BROKER: Final = frozenset(
 FORWARDED: Final = _TO_BROKER - {38, 41, 42, 46}
 """Requests that are forwarded by their header alone, if that names a broker."""
 _TO_ALL_BROKERS: Final = frozenset({34, 35})
+ADMINISTRATION: Final = frozenset({17, 222})
+"""Changes that Java's tools send to every broker of a route or a cluster, at the broker's address:
+`updateTopic`, `resetOffsetByTime`. A route names the node for all, so the node asks all brokers."""
 _TO_NAME_SERVER: Final = frozenset({101, 206, 219})
 _ANY_WILL_DO: Final = frozenset({38, 46})
 _ANY_OF_TOPIC: Final = frozenset({351})
@@ -52,6 +58,7 @@ _SENDS: Final = frozenset({310, 320})
 _LOCKS: Final = frozenset({41, 42})
 PULLS: Final = frozenset({PULL, LITE_PULL})
 
+_OFFSETS: Final = re.compile(rb'\{\s*"offsetTable"\s*:\s*\{(.*)\}\s*\}', re.DOTALL)
 _MASTER: Final = "0"
 _MAY_WAIT: Final = 2
 _BEYOND_WAIT_MS: Final = 10_000
@@ -61,7 +68,9 @@ class Target(NamedTuple):
     """`kind` is the target; `broker` is a name, or None if the request gives none. Then any broker
     is used, or any that has the topic."""
 
-    kind: Literal["broker", "brokers", "name server", "route", "cluster", "nobody"]
+    kind: Literal[
+        "broker", "brokers", "administration", "name server", "route", "cluster", "nobody"
+    ]
     broker: str | None = None
     any_broker: bool = False
     any_of_topic: bool = False
@@ -78,6 +87,8 @@ def target_of(request: Command) -> Target:
         return Target("name server")
     if code in _TO_ALL_BROKERS:
         return Target("brokers")
+    if code in ADMINISTRATION:
+        return Target("administration", _broker_named(request))
     if code in _TO_BROKER:
         named = _broker_named(request)
         return Target("broker", named, code in _ANY_WILL_DO, code in _ANY_OF_TOPIC)
@@ -120,6 +131,16 @@ def may_wait(code: int, fields: Mapping[str, Any]) -> bool:
         return code in PULLS and bool(int(fields.get("sysFlag", "0")) & _MAY_WAIT)
     except (ValueError, TypeError):
         return False
+
+
+def joined_queues(bodies: Sequence[bytes]) -> bytes:
+    """Return one body with the queues of all: a reset is answered with ``{"offsetTable":{queue:
+    offset, …}}``, in which a queue is an object, so it is no JSON that could be parsed."""
+    match = [_OFFSETS.fullmatch(body.strip()) for body in bodies]
+    if not all(match):
+        return bodies[0]
+    tables = [found[1] for found in match if found is not None and found[1].strip()]
+    return b'{"offsetTable":{' + b",".join(tables) + b"}}"
 
 
 def node_route(body: bytes, advertise: Address, ports: dict[str, int]) -> bytes:

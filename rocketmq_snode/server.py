@@ -27,9 +27,9 @@ from rocketmq_snode.clients import Backlogs, Client, Shared
 from rocketmq_snode.limits import Limits
 from rocketmq_snode.listener import Listener, ThrottledLog
 from rocketmq_snode.metrics import Metrics, serve_http
-from rocketmq_snode.registry import NAMESPACE
+from rocketmq_snode.registry import NAMESPACE, name_servers_at
 from rocketmq_snode.relay import Relay
-from rocketmq_snode.settings import SnodeSettings
+from rocketmq_snode.settings import FAST_PORT_DISTANCE, SnodeSettings
 from rocketmq_snode.upstream import Upstream
 
 __all__ = ["Snode"]
@@ -39,6 +39,7 @@ _STALE_S = 30.0
 _EXPIRY_STEP_S = 0.1
 _CHECK_STEP_S = 0.1
 _DRAIN_STEP_S = 0.02
+_ADDRESS_SERVER_PERIOD_S = 120.0
 
 
 class Snode:
@@ -46,6 +47,7 @@ class Snode:
 
     def __init__(self, settings: SnodeSettings) -> None:
         self._settings = settings
+        self._known_name_servers = settings.name_servers
         self.metrics = Metrics()
         self._upstream = upstream = Upstream(settings)
         self._access = access = Access(settings)
@@ -84,12 +86,18 @@ class Snode:
         """Listen, look up brokers, and register. Raises `errors.ConfigError` for an address that
         cannot be listened on."""
         settings = self._settings
+        if settings.name_servers_url is not None:
+            await self._ask_address_server(settings.name_servers_url)
         ports: list[tuple[int, str | None]] = [(settings.listen[1], None)]
         ports += [(port, broker) for broker, port in settings.ports]
         context = _context(settings)
         try:
             for port, broker in ports:
-                self._servers.append(await self._listen(port, broker, context))
+                listener = await self._listen(port, broker, context)
+                self._servers.append(listener)
+                if settings.fast_port:
+                    fast = listener.address[1] - FAST_PORT_DISTANCE
+                    self._servers.append(await self._listen(fast, broker, context))
         except OSError as error:
             _close(self._servers)
             raise errors.ConfigError(f"listen: {error}", subject="snode options") from error
@@ -106,8 +114,12 @@ class Snode:
         )
         for work in (self._keep(), self._expire(), self._check_clients()):
             self._tasks.append(asyncio.create_task(work, name="snode-keeper"))
+        if settings.name_servers_url is not None:
+            again = self._follow_address_server(settings.name_servers_url)
+            self._tasks.append(asyncio.create_task(again, name="snode-keeper"))
         details = {"address": address_text(self.address), "node": settings.name}
         _LOG.info("listening on %s", address_text(self.address), extra=details)
+        _LOG.info("options of this node", extra={"options": settings.shown()})
 
     async def stop(self) -> None:
         """Drain and close. Safe to call twice."""
@@ -183,6 +195,7 @@ class Snode:
         clients = [
             {
                 "address": address_text(client.peer),
+                **client.member.described(),
                 "requests": client.requests,
                 "under_way": client.in_flight,
                 "bound_connections": client.member.bound,
@@ -254,6 +267,28 @@ class Snode:
             except errors.RocketMQError as error:
                 _LOG.warning("cannot look up brokers: %s", error)
             await asyncio.sleep(settings.discovery_period_ms / 1000)
+
+    async def _ask_address_server(self, url: str) -> None:
+        """Take the name servers from the page at `url`. Raises `errors.ConfigError` if it gives
+        none and none are known."""
+        try:
+            servers = await asyncio.to_thread(name_servers_at, url)
+        except (OSError, ValueError) as error:
+            shown = self._settings.shown()["name_servers_url"]
+            text = f"name_servers_url: {shown} gives no name servers: {error}"
+            if not self._known_name_servers:
+                raise errors.ConfigError(text, subject="snode options") from error
+            _LOG.warning("%s", text)
+            return
+        if servers != self._known_name_servers:
+            self._known_name_servers = servers
+            self._upstream.use_name_servers(servers)
+            _LOG.info("name servers: %s", ", ".join(map(address_text, servers)))
+
+    async def _follow_address_server(self, url: str) -> None:
+        while True:
+            await asyncio.sleep(_ADDRESS_SERVER_PERIOD_S)
+            await self._ask_address_server(url)
 
     async def _check_clients(self) -> None:
         """Check the deadlines of clients periodically."""

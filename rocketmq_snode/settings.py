@@ -5,12 +5,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from typing import Final
+from urllib.parse import urlsplit
 
 from rocketmq_client import errors
-from rocketmq_client.model import Address, Credentials, TlsSettings
+from rocketmq_client.model import Address, Credentials, TlsSettings, address_text
 
-__all__ = ["SnodeSettings"]
+__all__ = ["FAST_PORT_DISTANCE", "SnodeSettings"]
+
+FAST_PORT_DISTANCE: Final = 2
+"""Clients up to 4.4 send to the port of a broker less this, which brokers call the fast remoting
+port (`vipChannelEnabled`)."""
+
+_ADDRESSES: Final = frozenset({"listen", "advertise", "metrics_listen", "admin_listen"})
 
 _WILDCARDS = {"0.0.0.0", "::", ""}  # noqa: S104 - refused, not bound
 
@@ -31,7 +39,11 @@ class SnodeSettings:
     the largest, is cut off. `tls_cert_file` and `tls_key_file` encrypt connections of clients,
     `tls` those to brokers. `users` are access keys and secrets of clients: with them the node
     verifies every request. `credentials` then sign it again for brokers; without them the client's
-    signature is forwarded. `admin_listen` serves clients and connections as JSON.
+    signature is forwarded. `admins` are those users who may create topics and reset offsets through
+    a node with `credentials`. `admin_listen` serves clients and connections as JSON.
+    `name_servers_url` is an address server: a page with the name servers, read at the start and
+    every two minutes. With `fast_port` the node also listens at each port − 2, to which clients up
+    to 4.4 send.
     """
 
     name_servers: tuple[Address, ...]
@@ -66,11 +78,17 @@ class SnodeSettings:
     credentials: Credentials | None = None
     users: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     admin_listen: Address | None = None
+    admins: frozenset[str] = frozenset()
+    name_servers_url: str | None = None
+    fast_port: bool = False
 
     def __post_init__(self) -> None:
         problems = []
-        if not self.name_servers:
-            problems.append("name_servers: give at least one 'host:port'")
+        if not self.name_servers and self.name_servers_url is None:
+            problems.append("name_servers: give at least one 'host:port', or name_servers_url")
+        url = self.name_servers_url
+        if url is not None and not url.startswith(("http://", "https://")):
+            problems.append("name_servers_url: not an address with http:// or https://")
         if (self.advertise or self.listen)[0] in _WILDCARDS:
             problems.append(
                 f"advertise: {(self.advertise or self.listen)[0]!r} is not an address that clients "
@@ -98,6 +116,10 @@ class SnodeSettings:
                 "rights; give users, or leave credentials out and let brokers verify clients' "
                 "signatures"
             )
+        if strangers := sorted(self.admins - {name for name, _ in self.users}):
+            problems.append(f"admins: {', '.join(strangers)} not among users")
+        if repeated := self._repeated_ports():
+            problems.append(f"listen, ports, fast_port: port {repeated[0]} is used twice")
         credentials = self.credentials
         texts: list[object] = [text for user in self.users for text in user]
         texts += [credentials.access_key, credentials.secret_key] if credentials else []
@@ -105,3 +127,33 @@ class SnodeSettings:
             problems.append("users, credentials: a key or a secret is empty or not text")
         if problems:
             raise errors.ConfigError(problems, subject="snode options")
+
+    def _repeated_ports(self) -> list[int]:
+        ports = [port for port in (self.listen[1], *(port for _, port in self.ports)) if port]
+        ports += [port - FAST_PORT_DISTANCE for port in ports if self.fast_port]
+        return sorted(port for port in set(ports) if ports.count(port) > 1)
+
+    def shown(self) -> dict[str, object]:
+        """Return the settings for a log: of secrets only whether, or how many, there are."""
+        values: dict[str, object] = {}
+        for item in fields(self):
+            value = getattr(self, item.name)
+            if item.name == "users":
+                value = len(value)
+            elif item.name in ("credentials", "tls"):
+                value = value is not None
+            elif item.name == "name_servers_url":
+                value = None if value is None else _without_login(value)
+            elif item.name == "name_servers":
+                value = [address_text(server) for server in value]
+            elif item.name in _ADDRESSES:
+                value = None if value is None else address_text(value)
+            elif isinstance(value, frozenset):
+                value = sorted(value)
+            values[item.name] = value
+        return values
+
+
+def _without_login(url: str) -> str:
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"

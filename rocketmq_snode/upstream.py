@@ -25,6 +25,9 @@ from tubemq_client._io.asyncio_pool import AsyncPool
 
 __all__ = ["BoundConnection", "Upstream", "ask"]
 
+_UNKNOWN = (("127.0.0.1", 1),)
+"""Stands for name servers that an address server is still to name; never asked."""
+
 
 async def ask(
     connection: AsyncConnection, request: Command, timeout_ms: int, limit_bytes: int
@@ -71,6 +74,7 @@ class Upstream:
         self._loads: dict[str, Load] = {}
         self.may_connect: Callable[[], bool] = lambda: True
         """Return True if there is a descriptor for another connection."""
+        self._servers = settings.name_servers
         self._answering = 0
         self._stale_s = self.network.idle_connection_ms / 1000
         self.info = ClusterInfo({}, {})
@@ -172,11 +176,15 @@ class Upstream:
         finally:
             line.pulls -= pulls
 
+    def use_name_servers(self, servers: tuple[Address, ...]) -> None:
+        """Ask these name servers from now on."""
+        self._servers, self._answering = servers, 0
+
     async def ask_name_server(self, request: Command) -> Command:
         """Return the answer of the name server that answered last, or of the next one that does:
         one that hangs costs its timeout once."""
         failure: errors.RocketMQError | None = None
-        servers = self._settings.name_servers
+        servers = self._servers
         first = self._answering
         for place in (*range(first, len(servers)), *range(first)):
             try:
@@ -191,7 +199,7 @@ class Upstream:
 
     async def send_to_name_servers(self, request: Command) -> None:
         """Send the request to every name server; skip those that cannot be reached."""
-        for address in self._settings.name_servers:
+        for address in self._servers:
             try:
                 await self._ask_one(address, request)
             except errors.NetworkError:
@@ -326,7 +334,7 @@ class BoundConnection:
 
 def _network(settings: SnodeSettings) -> NetworkSettings:
     return ClientSettings(
-        settings.name_servers,
+        settings.name_servers or _UNKNOWN,
         rpc_timeout_ms=settings.upstream_timeout_ms,
         connect_timeout_ms=settings.connect_timeout_ms,
         max_frame_bytes=settings.max_frame_bytes,

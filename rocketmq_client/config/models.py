@@ -17,14 +17,21 @@ from rocketmq_client.model import Address, ClientSettings, Credentials, Producer
 from tubemq_client.config.base import CommonOptions
 from tubemq_client.config.security import Tls
 
-__all__ = ["AuthConfig", "ClientConfig", "NameServers", "ProducerConfig", "parse_server"]
+__all__ = [
+    "AuthConfig",
+    "ClientConfig",
+    "NameServers",
+    "ProducerConfig",
+    "parse_server",
+    "parse_servers",
+]
 
 _DEFAULT_PORT = 9876
 _SERVER = re.compile(r"(?:\[([0-9a-fA-F:.%\w]+)\]|([^:;,\s\[\]@/?#]+))(?::(\d{1,5}))?")
 _MIB = 2**20
 
 
-def _servers(value: object) -> object:
+def parse_servers(value: object) -> object:
     """Parse `"ns1:9876;ns2"`, separated by `;` or `,`, or a list of such items or of pairs."""
     if isinstance(value, str):
         value = [item.strip() for item in re.split("[;,]", value) if item.strip()]
@@ -49,7 +56,7 @@ def parse_server(item: object, default_port: int = _DEFAULT_PORT) -> object:
     return (match[1] or match[2], port) if port < 65536 else None
 
 
-NameServers = Annotated[tuple[Address, ...], BeforeValidator(_servers), Field(min_length=1)]
+NameServers = Annotated[tuple[Address, ...], BeforeValidator(parse_servers), Field(min_length=1)]
 
 
 class AuthConfig(CommonOptions):

@@ -165,6 +165,68 @@ def test_variables_of_kubernetes_services_are_ignored() -> None:
         read_options(None, NS | {"SNODE_PORT": "11911"})
 
 
+JAVA = """# a node of RocketMQ
+namesrvAddr=ns1:9876;ns2:9876
+snodeName = one
+snodeAddr=10.0.0.5:11912
+clusterName=Lake
+listenPort=12911
+registerNameServerPeriod=30000
+serverChannelMaxIdleTimeSeconds=90
+snodeSendMessageMinPoolSize=10
+"""
+
+
+@pytest.mark.parametrize("name", ["snode.properties", "snode.conf"])
+def test_a_java_properties_file_is_read(tmp_path, caplog, name) -> None:
+    path = tmp_path / name
+    path.write_text(JAVA)
+    settings = read_options(path, {"SNODE_NAME": "two"})
+
+    assert settings.name_servers == (("ns1", 9876), ("ns2", 9876))
+    assert (settings.name, settings.cluster) == ("two", "Lake")
+    assert (settings.listen, settings.advertise) == (("10.0.0.5", 12911), ("10.0.0.5", 11912))
+    assert (settings.registry_period_ms, settings.idle_ms) == (30_000, 90_000)
+    assert "without effect here: snodeSendMessageMinPoolSize" in caplog.text
+
+
+def test_every_problem_of_a_properties_file_is_reported(tmp_path) -> None:
+    path = tmp_path / "snode.properties"
+    path.write_text("snodeNam=x\nnonsense\nlistenPort=1\nlistenPort=2\n")
+    with pytest.raises(errors.ConfigError) as caught:
+        read_options(path, {})
+    text = str(caught.value)
+    assert "snodeNam: unknown option; did you mean snodeName?" in text
+    assert "line 2 is not name=value" in text
+    assert "line 4: listenPort is repeated" in text
+    path.write_text("namesrvAddr=ns:9876\nfetchNamesrvAddrByAddressServer=true\n")
+    with pytest.raises(errors.ConfigError, match="name_servers_url=http"):
+        read_options(path, {})
+
+
+def test_name_servers_of_the_environment_of_java_are_the_last_resort(tmp_path) -> None:
+    java = {"NAMESRV_ADDR": "ns1:9876;ns2:9876"}
+    assert read_options(None, java).name_servers == (("ns1", 9876), ("ns2", 9876))
+    assert read_options(None, java | NS).name_servers == (("ns", 9876),)
+    with pytest.raises(errors.ConfigError, match="name_servers_url: not an address"):
+        read_options(None, {"SNODE_NAME_SERVERS_URL": "ns1:9876"})
+
+
+def test_settings_are_shown_without_secrets() -> None:
+    settings = SnodeSettings(
+        (("ns", 9876),),
+        users=(("alice", "s3cret"),),
+        credentials=Credentials("node", "s3cret"),
+        name_servers_url="http://alice:s3cret@host/nsaddr?key=s3cret",
+        topics=frozenset({"b", "a"}),
+    )
+    shown = settings.shown()
+    assert "s3cret" not in json.dumps(shown)
+    assert (shown["users"], shown["credentials"], shown["tls"]) == (1, True, False)
+    assert (shown["name_servers"], shown["topics"]) == (["ns:9876"], ["a", "b"])
+    assert shown["name_servers_url"] == "http://host/nsaddr"
+
+
 def test_it_serves_until_a_stop_signal(tmp_path) -> None:
     with EmbeddedRocketMQ(topics={"orders": 1}) as rocketmq:
         path = tmp_path / "snode.toml"
@@ -172,7 +234,7 @@ def test_it_serves_until_a_stop_signal(tmp_path) -> None:
             f'name_servers = "127.0.0.1:{rocketmq.name_server[1]}"\nlisten = "127.0.0.1:0"\n'
         )
         with subprocess.Popen(
-            [*SERVE, "--config", str(path)],
+            [*SERVE, "-c", str(path)],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -194,6 +256,9 @@ def test_it_serves_until_a_stop_signal(tmp_path) -> None:
     assert left == {}
     by_message = {line["message"]: line for line in lines}
     assert next(iter(by_message)).startswith("listening on 127.0.0.1:")
+    options = by_message["options of this node"]["options"]
+    assert options["name_servers"] == [f"127.0.0.1:{rocketmq.name_server[1]}"]
+    assert options["idle_ms"] == 120_000
     assert by_message["stopping: no new clients"]["under_way"] == 0
     assert by_message["stopped"]["unanswered"] == 0
     gone = by_message["a client has disconnected"]
@@ -231,7 +296,7 @@ def test_entries_of_other_clients_are_not_listed(rocketmq, capsys) -> None:
     rocketmq._name_server._entries["SNODE_CONFIG"] = entries
     assert main(["list", where]) == 0
     out = capsys.readouterr().out
-    assert out.startswith("mine 10.0.0.5:11911 clients=2 age=")
+    assert out.startswith("mine 10.0.0.5:11911 cluster=- clients=2 age=")
     assert out.count("\n") == 1
 
 
@@ -291,14 +356,14 @@ def test_options_are_checked_without_serving(tmp_path, capsys, monkeypatch) -> N
 
 
 def test_nodes_are_listed_as_json(capsys, monkeypatch) -> None:
-    entry = {"addr": "10.0.0.5:11911", "clients": 3, "ts": time.time() * 1000}
+    entry = {"addr": "10.0.0.5:11911", "cluster": "Lake", "clients": 3, "ts": time.time() * 1000}
 
     async def known(settings: object) -> dict[str, Any]:
-        return {"a": entry, "b": entry}
+        return {"a": entry, "b": entry, "c": entry | {"cluster": "Other"}}
 
     monkeypatch.setattr("rocketmq_snode.command.known_nodes", known)
-    row = {"name": "a", "address": "10.0.0.5:11911", "clients": 3, "age_s": 0}
-    assert main(["list", "ns1", "-o", "json"]) == 0
+    row = {"name": "a", "cluster": "Lake", "address": "10.0.0.5:11911", "clients": 3, "age_s": 0}
+    assert main(["list", "ns1", "-o", "json", "--cluster", "Lake"]) == 0
     assert json.loads(capsys.readouterr().out) == [row, row | {"name": "b"}]
     assert main(["list", "ns1", "-o", "jsonl"]) == 0
     assert json.loads(capsys.readouterr().out.splitlines()[0]) == row

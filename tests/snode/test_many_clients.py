@@ -232,15 +232,12 @@ def test_held_pulls_leave_room_for_sends_and_for_other_clients_pulls(rocketmq, s
         assert other.ask(Command(30, 8, fields)).code == 0
 
 
-@pytest.mark.parametrize(("code", "name"), [(17, "updateTopic"), (222, "resetOffsetByTime")])
-def test_administration_is_refused_with_the_way_out(rocketmq, start, code, name) -> None:
+def test_what_is_not_served_is_refused_with_the_way_out(rocketmq, start) -> None:
     node = start()
     with Raw(node.address) as client:
-        answer = client.ask(Command(code, 1, {"topic": "orders"}))
+        answer = client.ask(Command(215, 1, {"topic": "orders"}))
     assert answer.code == 3
-    assert answer.remark is not None
-    assert name in answer.remark
-    assert "ask the brokers themselves" in answer.remark
+    assert "ask the brokers themselves" in str(answer.remark)
 
 
 def test_an_unfinished_header_is_accepted_up_to_a_small_frame() -> None:

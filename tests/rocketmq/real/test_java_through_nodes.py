@@ -18,7 +18,10 @@ from pathlib import Path
 import pytest
 
 from rocketmq_client import (
+    Consumer,
+    ConsumerSettings,
     Metadata,
+    Producer,
     PullConsumer,
     Queue,
     QueueRange,
@@ -256,3 +259,52 @@ def _until(true, patience_s: float) -> None:
     while not true():
         assert time.monotonic() < deadline, "it did not come true"
         time.sleep(0.2)
+
+
+def admin_tool(line: str, node: NodeProcess, *words: str) -> str:
+    """Run a command of Java's administration tool at a node; return what it prints."""
+    needs = require(line)
+    java, artifacts = needs["java"], needs["artifacts"]
+    assert isinstance(java, JavaRuntime)
+    assert isinstance(artifacts, RocketMQArtifacts)
+    done = subprocess.run(
+        [
+            *(str(java.executable), "-Xmx256m", "-XX:TieredStopAtLevel=1"),
+            *("-Drocketmq.client.logRoot=/dev/null", "-cp", artifacts.classpath),
+            *("org.apache.rocketmq.tools.command.MQAdminStartup", *words, "-n", text(node)),
+        ],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60 * PATIENCE,
+    )
+    return done.stdout + done.stderr
+
+
+@pytest.mark.timeout(240)
+def test_javas_tools_create_topics_and_reset_offsets_through_a_node(open_site) -> None:
+    site = open_site("5.5.0")
+    topic, group = f"made-{time.time_ns()}", "reset"
+    with ExitStack() as stack:
+        node = stack.enter_context(NodeProcess(site.settings.name_servers[0], "tools"))
+        made = admin_tool(
+            "5.5.0", node, "updateTopic", "-b", text(node), "-t", topic, "-r", "1", "-w", "1"
+        )
+        settings = ClientSettings((node.address,))
+        with Producer(settings) as producer:
+            ends = [producer.send(topic, b"x").offset for _ in range(3)]
+        queue = Queue("broker-a", topic, 0)
+        first = ConsumerSettings(consume_from="first")
+        with Consumer(settings, group, {topic: ()}, consumer=first) as consumer:
+            batch = consumer.receive(20_000)
+            assert batch is not None
+            consumer.confirm(batch)
+        reset = admin_tool(
+            "5.5.0", node, "resetOffsetByTime", "-g", group, "-t", topic, "-s", "1000"
+        )
+        with PullConsumer(settings, group=group) as pull:
+            offset = pull.committed(queue)
+    print(made, reset)
+    assert "create topic" in made
+    assert ends == [0, 1, 2]
+    assert offset == 0, reset
