@@ -19,6 +19,7 @@ from tubemq_client import errors
 from tubemq_client.config import GroupName
 from tubemq_provider.ingest.options import (
     FILE_SINKS,
+    FOLLOWING_SINKS,
     SPARK_ENGINES,
     TABLE_SINKS,
     Option,
@@ -130,6 +131,10 @@ def _decode(value: object) -> object:
 
 Decode = Annotated[str | dict[str, Any] | None, BeforeValidator(_decode)]
 """Argument of `rows.DecodeSpec`; its files are read with the window."""
+
+
+Routes = Annotated[str | dict[str, Any] | None, BeforeValidator(blank_is_none)]
+"""Argument of `ingest.routes.parse_routes`; its file is read with the window."""
 
 
 def _dotted(path: str | None) -> str | None:
@@ -292,6 +297,65 @@ class IngestFields(TaskArguments):
             writes=True,
         ),
     ] = "refuse"
+    routes: Annotated[
+        Routes,
+        Option(
+            'many tables from one read: ``{"name": "shop", "by": "stream_id", '
+            '"tables": {"orders": {"sink": …, "decode": …}, "log_*": …}}``, its '
+            "JSON, or the path of a file with it. `sink` then keeps the windows' markers and the "
+            "quarantine. Inline.",
+            template=True,
+            engines=("inline",),
+            writes=True,
+            dagster="an asset has one table",
+        ),
+    ] = None
+    apply: Annotated[
+        Literal["append", "upsert", "changes"],
+        Option(
+            "what a record does to the table: ``append`` adds a row; ``upsert`` replaces the row "
+            "of its `key`; ``changes`` inserts, updates and deletes rows as a change record of "
+            "`decode` says (debezium, canal, maxwell, ogg). Delta tables and databases; inline.",
+            template=True,
+            engines=("inline",),
+            sinks=FOLLOWING_SINKS,
+            without_sink="apply has no effect with {sink}, which cannot change rows; use a Delta "
+            "table or a database",
+            writes=True,
+        ),
+    ] = "append"
+    key: Annotated[
+        Columns,
+        Option(
+            "with `apply`: the columns that name a row.",
+            template=True,
+            engines=("inline",),
+            writes=True,
+        ),
+    ] = ()
+    version: Annotated[
+        str | None,
+        BeforeValidator(blank_is_none),
+        Option(
+            "with `apply`: the column that orders the changes of a key, such as "
+            "``_source_position``. Needed where a key may come from several partitions; without it "
+            "the offsets of its partition are the order.",
+            template=True,
+            engines=("inline",),
+            writes=True,
+        ),
+    ] = None
+    soft_delete: Annotated[
+        str | None,
+        BeforeValidator(blank_is_none),
+        Option(
+            "with ``apply='changes'``: a boolean column that the table gets; deleted rows stay, "
+            "with True in it. Needed, with `version`, to publish windows in any order.",
+            template=True,
+            engines=("inline",),
+            writes=True,
+        ),
+    ] = None
     cluster: Annotated[
         ClusterAlias,
         Option(
@@ -303,16 +367,17 @@ class IngestFields(TaskArguments):
     engine: Annotated[
         Literal["session", "inline", "auto", "submit", "connect"],
         Option(
-            "``session``: Spark in the task's process. ``inline``: no JVM; for small windows. "
+            "``auto``: ``inline`` for windows of up to two million index entries, or without "
+            "pyspark; ``session`` for larger ones, and with `transform` or `sql`. ``session``: "
+            "Spark in the task's process. ``inline``: no JVM. "
             "``submit``: Spark in a process of `spark-submit`, which a retry takes up again. "
-            "``connect``: a session on a server of Spark Connect. ``auto``: inline for windows of "
-            "up to two million index entries, or without pyspark, else ``session``. Or a value "
+            "``connect``: a session on a server of Spark Connect. Or a value "
             "with options: `Spark(conf=…)`, `SparkSubmit(conf=…)`, `SparkConnect(remote=…)`, "
             "`Auto(conf=…)`.",
             template=True,
             writes=True,
         ),
-    ] = "session"
+    ] = "auto"
     spark_conf: Annotated[
         SparkConf,
         Option(
@@ -380,10 +445,10 @@ class IngestFields(TaskArguments):
     compression: Annotated[
         Literal["snappy", "zstd", "gzip", "lz4", "none"] | None,
         Option(
-            'of data files, with ``engine="inline"``: ``snappy`` (default), ``zstd``, ``gzip``, '
-            "``lz4`` or ``none``.",
+            "of data files that ``inline`` writes, also where ``auto`` chooses it: ``snappy`` "
+            "(default), ``zstd``, ``gzip``, ``lz4`` or ``none``.",
             template=True,
-            engines=("inline",),
+            engines=("inline", "auto"),
             writes=True,
         ),
     ] = None

@@ -18,12 +18,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib.util import find_spec
 from os import PathLike, fspath
 from pathlib import Path, PurePath
 from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qsl, urlencode
 
-from tubemq_client.errors import ConfigError
+from tubemq_client.errors import ConfigError, require_extra
 from tubemq_provider.files.objects import prefix_problems
 from tubemq_provider.files.staging import Verify
 from tubemq_provider.sinks._database_address import (
@@ -34,10 +35,12 @@ from tubemq_provider.sinks._database_address import (
     without_login,
 )
 from tubemq_provider.sinks._evolution import Evolution
+from tubemq_provider.windows.following import Following
 from tubemq_provider.windows.protocols import Sink
 
 __all__ = [
     "SUPPORTED",
+    "missing_extra",
     "needless_connection",
     "sink_for",
     "sink_uri",
@@ -58,6 +61,7 @@ SUPPORTED: Final = (
 """Forms that `sink_for` understands, for errors and help texts."""
 
 _OF_FACTS: Final = ("verify", "partition_by", "max_partitions", "schema_evolution")
+_OF_SINKS: Final = (*_OF_FACTS, "following")
 _OBJECTS: Final = ("s3", "gs", "az")
 _HDFS: Final = (
     "HDFS is not written to here; name an object store or a table, or let Spark of your own write "
@@ -86,21 +90,23 @@ def sink_for(
     partition_by: Sequence[str] | str = (),
     max_partitions: int | None = None,
     schema_evolution: Evolution | None = None,
+    following: Following | None = None,
 ) -> Sink:
     """Return the sink that `spec` means; a `Sink` is returned unchanged.
 
     `catalog_properties` are pyiceberg's, for ``iceberg:…``; `verify` says how files are checked,
     where tasks can tell what they hold; `partition_by` the partition columns (columns,
     ``day(<column>)``, ``hour(<column>)``) and `max_partitions` how many of those a task may make;
-    `schema_evolution` what becomes of columns that a table has not. Raises `ConfigError` that lists
+    `schema_evolution` what becomes of columns that a table has not; `following` how a table follows
+    changes. Raises `ConfigError` that lists
     what is supported, or names the option that would have no effect, and `MissingExtraError` with
     the install line. Opens nothing in a storage.
     """
     if not isinstance(spec, str | PathLike):
         if not isinstance(spec, Sink):
             raise _unknown(f"{type(spec).__name__} is no sink")
-        options_set = (verify, partition_by, max_partitions, schema_evolution)
-        _refuse_late(name for name, value in zip(_OF_FACTS, options_set, strict=True) if value)
+        options_set = (verify, partition_by, max_partitions, schema_evolution, following)
+        _refuse_late(name for name, value in zip(_OF_SINKS, options_set, strict=True) if value)
         return spec
     word, rest = _split(fspath(spec))
     if word != "append" and not exactly_once:
@@ -112,10 +118,12 @@ def sink_for(
     if make is None:
         raise _unknown(_unknown_kind(word))
     partition_columns = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
-    of_files = (verify, partition_columns, max_partitions, schema_evolution)
+    of_files = (verify, partition_columns, max_partitions, schema_evolution, following)
     options = _Options(exactly_once, storage_options, staging_root, catalog_properties, *of_files)
     if word != "iceberg":
         options.refuse(f"{word or 'parquet'} sink", "catalog_properties")
+    if word.partition("+")[0] not in ("delta", *DATABASES):
+        options.refuse(f"{word or 'parquet'} sink", "following")
     return make(word, rest, options)
 
 
@@ -166,6 +174,17 @@ def spec_problems(spec: str, *, exactly_once: bool = True) -> list[str]:
     if kind in _OBJECTS:
         problems += _prefix_problems(f"{word}:{rest}")
     return problems
+
+
+def missing_extra(spec: str) -> str | None:
+    """Return what to install if a package that the sink imports is missing, or None.
+
+    Looks for the package and imports none, so that a Dag file stays quick to parse.
+    """
+    package, extra = _PACKAGES.get(sink_word(spec), ("pyarrow", "arrow"))
+    if find_spec(package) is not None:
+        return None
+    return str(require_extra(extra, ImportError(name=package)))
 
 
 def needless_connection(spec: str) -> str | None:
@@ -233,6 +252,7 @@ class _Options(NamedTuple):
     partition_by: tuple[str, ...] = ()
     max_partitions: int | None = None
     schema_evolution: Evolution | None = None
+    following: Following | None = None
 
     def refuse(self, subject: str, *names: str) -> None:
         """Raise `ConfigError` for options that would have no effect."""
@@ -275,7 +295,9 @@ def _object_store(word: str, rest: str, options: _Options) -> Sink:
 def _delta(_: str, rest: str, options: _Options) -> Sink:
     from tubemq_provider.sinks.delta import DeltaSink
 
-    return DeltaSink(_path_of(rest), **options.stored, **options.of_table)
+    return DeltaSink(
+        _path_of(rest), **options.stored, **options.of_table, following=options.following
+    )
 
 
 def _append(_: str, rest: str, options: _Options) -> Sink:
@@ -316,7 +338,12 @@ def _database(word: str, rest: str, options: _Options) -> Sink:
         raise ConfigError("the address has table= more than once", subject="sink")
     if not table:
         raise _unknown(f"{word}: the address of a database needs ?table=<name>")
-    return SqlSink(f"{word}:{address}", table, staging_root=options.staging_root)
+    return SqlSink(
+        f"{word}:{address}",
+        table,
+        staging_root=options.staging_root,
+        following=options.following,
+    )
 
 
 _MAKERS: Final[dict[str, Callable[[str, str, _Options], Sink]]] = {
@@ -328,6 +355,14 @@ _MAKERS: Final[dict[str, Callable[[str, str, _Options], Sink]]] = {
     **dict.fromkeys(_OBJECTS, _object_store),
     **dict.fromkeys(DATABASES, _database),
 }
+
+_PACKAGES: Final = {
+    "delta": ("deltalake", "lake"),
+    "iceberg": ("pyiceberg", "lake"),
+    **dict.fromkeys(_OBJECTS, ("obstore", "lake")),
+    **dict.fromkeys(DATABASES, ("sqlalchemy", "lake")),
+}
+"""Package and extra by kind of sink; all others need pyarrow."""
 
 
 def _table_of(rest: str) -> tuple[str, str]:
