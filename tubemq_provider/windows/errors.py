@@ -150,7 +150,8 @@ class StoreConflict(WindowError):
 
 
 class WindowNotReady(WindowError):
-    """The window ends beyond the stable end of a log; try again later."""
+    """The window ends beyond the stable end of a log, or at a boundary that is not written yet; try
+    again later."""
 
     retriable = True
 
