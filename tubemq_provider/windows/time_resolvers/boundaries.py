@@ -104,7 +104,7 @@ class Boundaries:
         if newest is None or instant > newest:
             known = "there is none yet" if newest is None else f"the newest is {rfc3339(newest)}"
             raise WindowNotReady(
-                f"boundaries: topic {self._topic!r} has no boundary at {at} yet; {known}. The "
+                f"no boundary of topic {self._topic!r} at {at} yet; {known}. The "
                 f"producer of the records adds it, for example: tubemq produce {self._topic} "
                 f"--file ROWS --time-field NAME --to {at} --boundaries {self._file}"
             )
