@@ -1,4 +1,4 @@
-"""What Dagster shows of an asset before it runs, its checks, and the sensor on lag."""
+"""Definitions of assets as Dagster shows them before a run, their checks, and the sensor on lag."""
 
 from __future__ import annotations
 
