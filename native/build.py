@@ -24,7 +24,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-LIMIT_S = int(os.environ.get("TUBEMQ_NATIVE_LIMIT_S", "240"))
+LIMIT_S = int(os.environ.get("TUBEMQ_NATIVE_LIMIT_S", "480"))
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 MODULE = "tubemq_client/_native.abi3.so"

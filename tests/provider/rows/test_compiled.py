@@ -89,7 +89,7 @@ JSON_VALUES = st.one_of(
 OBJECTS = st.lists(st.tuples(FIELDS, JSON_VALUES), max_size=5).map(
     lambda pairs: "{" + ", ".join(f'"{name}": {value}' for name, value in pairs) + "}"
 )
-EXAMPLES = int(os.environ.get("TUBEMQ_EXAMPLES", "40"))
+EXAMPLES = int(os.environ.get("TUBEMQ_EXAMPLES", "15"))
 
 
 @installed
