@@ -11,7 +11,7 @@ from tubemq_provider.hooks.sharing import Looks, looks_at
 
 
 class Broker:
-    """Stand-in for a cluster: counts look-ups, and answers when it may."""
+    """Broker that counts its looks, and answers when it may."""
 
     def __init__(self) -> None:
         self.asked = 0
