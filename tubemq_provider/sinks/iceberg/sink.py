@@ -241,7 +241,7 @@ class IcebergSink(TableSink):
 
     @contextmanager
     def _readable(self) -> Iterator[None]:
-        """Raise `SinkDamaged` for metadata or manifests that nobody can read, and `StoreFailed` for
+        """Raise `SinkDamaged` for metadata or manifests that cannot be read, and `StoreFailed` for
         a catalog that fails."""
         from pyiceberg.exceptions import NoSuchTableError, ValidationError
 
