@@ -2,7 +2,7 @@
 ``python -m tests.provider.sinks.values --values 100000 --seed 1``.
 
 Each case is a schema with a window of rows, written as the engines write files, published into a
-sink of its own, and read back whole and by a filter: Parquet files by DuckDB and polars, Delta
+separate sink, and read back whole and by a filter: Parquet files by DuckDB and polars, Delta
 tables by delta-rs and polars, Iceberg tables by pyiceberg, databases by their drivers. What comes
 back is what went in, with the rules of docs/sinks.md: databases keep nested values as JSON, SQLite
 instants as texts in UTC.
@@ -380,7 +380,7 @@ def compare(name: str, random: Random, rows: int, tally: Counter[str]) -> list[s
 def run(
     values: int, seed: int, rows: int = 200, sinks: Sequence[str] = ()
 ) -> tuple[Counter[str], list[str]]:
-    """Compare at least so many values in each sink."""
+    """Compare at least this number of values in each sink."""
     tally: Counter[str] = Counter()
     problems: list[str] = []
     for name in sinks or SINKS:

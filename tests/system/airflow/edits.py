@@ -40,7 +40,7 @@ _TRY_SECONDS: Final = 150.0
 
 
 class AirflowEditor(Editor):
-    """One history on a running Airflow, on a Dag, a folder of lakes and groups of its own."""
+    """One history on a running Airflow, with a separate Dag, folder of lakes and groups."""
 
     def __init__(self, seed: int, root: Path, stack: AirflowStack) -> None:
         super().__init__(seed, root)
