@@ -48,8 +48,9 @@ def _names_registry(decode: object) -> bool:
 
 def _of_direct_write(arguments: IngestFields) -> list[str]:
     changed = "transform" if arguments.transform else "sql" if arguments.sql else ""
-    if changed and arguments.engine not in SPARK_ENGINES:
-        engines = " or ".join(map(repr, SPARK_ENGINES))
+    engines_with_frames = (*SPARK_ENGINES, "auto")
+    if changed and arguments.engine not in engines_with_frames:
+        engines = " or ".join(map(repr, engines_with_frames))
         return [f"{changed} needs engine={engines}, and has no effect with {arguments.engine!r}"]
     problems = []
     if arguments.transform and arguments.sql:

@@ -206,6 +206,8 @@ def _in_spark(source: Source) -> bool:
 def _auto(
     arguments: IngestArguments, source: Source, policies: Policies, stack: ExitStack
 ) -> Engine:
+    if arguments.transform or arguments.sql:
+        return _session(arguments, source, policies, stack)
     if not _in_spark(source):
         return _inline(arguments, source, policies, stack)
     from tubemq_provider.engines.auto import AutoEngine

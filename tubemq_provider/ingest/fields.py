@@ -367,16 +367,17 @@ class IngestFields(TaskArguments):
     engine: Annotated[
         Literal["session", "inline", "auto", "submit", "connect"],
         Option(
-            "``session``: Spark in the task's process. ``inline``: no JVM; for small windows. "
+            "``auto``: ``inline`` for windows of up to two million index entries, or without "
+            "pyspark; ``session`` for larger ones, and with `transform` or `sql`. ``session``: "
+            "Spark in the task's process. ``inline``: no JVM. "
             "``submit``: Spark in a process of `spark-submit`, which a retry takes up again. "
-            "``connect``: a session on a server of Spark Connect. ``auto``: inline for windows of "
-            "up to two million index entries, or without pyspark, else ``session``. Or a value "
+            "``connect``: a session on a server of Spark Connect. Or a value "
             "with options: `Spark(conf=…)`, `SparkSubmit(conf=…)`, `SparkConnect(remote=…)`, "
             "`Auto(conf=…)`.",
             template=True,
             writes=True,
         ),
-    ] = "session"
+    ] = "auto"
     spark_conf: Annotated[
         SparkConf,
         Option(
@@ -444,10 +445,10 @@ class IngestFields(TaskArguments):
     compression: Annotated[
         Literal["snappy", "zstd", "gzip", "lz4", "none"] | None,
         Option(
-            'of data files, with ``engine="inline"``: ``snappy`` (default), ``zstd``, ``gzip``, '
-            "``lz4`` or ``none``.",
+            "of data files that ``inline`` writes, also where ``auto`` chooses it: ``snappy`` "
+            "(default), ``zstd``, ``gzip``, ``lz4`` or ``none``.",
             template=True,
-            engines=("inline",),
+            engines=("inline", "auto"),
             writes=True,
         ),
     ] = None

@@ -8,7 +8,7 @@ created it. This module must not do I/O, read a clock, or import airflow, pyspar
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final
@@ -289,6 +289,24 @@ class WindowPlan:
             for key, (start, end) in self.ranges.items()
             for low, high in _without(start, end, self.gaps.get(key, ()))
         )
+
+    @property
+    def record_limit(self) -> int:
+        """Upper bound on records: index entries of each log once, however many partitions share
+        it."""
+        return sum(
+            self._entries_of_log([self.ranges[key] for key in keys])
+            for keys in self.space.logs(self.ranges).values()
+        )
+
+    def _entries_of_log(self, ranges: Iterable[Range]) -> int:
+        """Return the index entries that lie in at least one of the ranges."""
+        total, reached = 0, 0
+        for start, end in sorted(ranges):
+            if end > max(start, reached):
+                total += self.space.entries(max(start, reached), end)
+                reached = end
+        return total
 
     @property
     def anchors(self) -> dict[str, Anchor]:

@@ -106,7 +106,7 @@ def test_a_signature_is_made_of_the_options_of_a_mode() -> None:
     made = signature(make).parameters
     assert {*made} == {*options, "kwargs"}
     assert made["topic"].default is made["topic"].empty
-    assert (made["cluster"].default, made["engine"].default) == (None, "session")
+    assert (made["cluster"].default, made["engine"].default) == (None, "auto")
     assert made["filters"].default == ("own",), "the function's own"
     assert "start" not in made
     assert "gap_policy" not in made, "of policies"
