@@ -40,7 +40,7 @@ _TRY_SECONDS: Final = 150.0
 
 
 class AirflowEditor(Editor):
-    """One history on a running Airflow, with its own Dag, folder of lakes and groups."""
+    """One history on a running Airflow, with a separate Dag, folder of lakes and groups."""
 
     def __init__(self, seed: int, root: Path, stack: AirflowStack) -> None:
         super().__init__(seed, root)
@@ -94,7 +94,14 @@ class AirflowEditor(Editor):
         if kill is not None:
             stop.write_text(kill)
         self._expect(run)
-        what = self._begin(run)
+        try:
+            what = self._begin(run)
+        except AirflowApiError as refusal:
+            if "partition" not in str(refusal):
+                raise
+            self.outcomes["refused by Airflow"] += 1  # its API knows the timetable before the edit
+            self.runs.remove(run)
+            return
         while not self._is_over(run, reached):
             pid = int(reached.read_text())
             reached.unlink()
@@ -218,7 +225,11 @@ class AirflowEditor(Editor):
                 taken = None
 
 
-_REFUSALS: Final = ("AirflowFailException: ", "Process terminated by signal", "Retriable")
+_REFUSALS: Final = (
+    "AirflowFailException: ",
+    "Process terminated by signal",
+    "AirflowInactiveAsset",  # Airflow's own, of an asset that no parsed Dag has yet
+)
 
 
 def _event(line: str) -> str:
