@@ -1,4 +1,4 @@
-"""What Dagster shows of an asset before it runs, its checks, and the sensor on lag."""
+"""Definition of an asset as Dagster shows it before a run, its checks, and the sensor on lag."""
 
 from __future__ import annotations
 
