@@ -1,6 +1,6 @@
 """Fifty streams of one topic into fifty tables, with one read of each window: docs/routes.md.
 
-Every stream id gets a directory of its own under `LAKE`, made with its first record; the windows'
+Every stream id gets its own directory under `LAKE`, made with its first record; the windows'
 markers and what has no stream id are in `WINDOWS`.
 
 Set the environment variables below where Airflow's processes run.

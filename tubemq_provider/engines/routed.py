@@ -1,6 +1,6 @@
 """Inline engine for routes: one read of a window, and the files of every table.
 
-Records are told apart where they are read, decoded as their route says, and staged in the sink of
+Records are divided where they are read, decoded as their route says, and staged in the sink of
 their table. A table that has the window already gets no files; its records are decoded and counted
 all the same, so that the sum is that of the whole window. This module must not publish anything.
 """

@@ -107,12 +107,12 @@ class IngestArguments(IngestFields):
 
     @property
     def following(self) -> Following | None:
-        """How the table follows changes; None for a table that takes rows as they come."""
+        """Keys and order by which the table follows changes; None for a table that only grows."""
         return following_of(self)
 
     @property
     def decoding(self) -> DecodeSpec | None:
-        """How bodies are decoded. Reads schema files."""
+        """Decoding of bodies, or None. Reads schema files."""
         return None if self.decode is None else decoding_of(self)
 
     def offsets(self, name: str) -> dict[str, int | str]:

@@ -132,6 +132,7 @@ def _route(
         soft_delete=table.get("soft_delete"),
         partition_by=texts["partition_by"],
         on_clear="verify",
+        schema_evolution=table.get("schema_evolution", "refuse"),
         mode=mode,
         offset_store=offset_store,
         decode=json.loads(json.dumps(decode)),

@@ -5,7 +5,8 @@ per record, and leaves every other body to the decoder of the format, which is t
 reads such a body, or refuses it with the reason. So both ways give the same rows and bad records
 (`tests/provider/rows/test_compiled.py`), and this module must not decide about a body.
 
-The environment decides as for the client: `TUBEMQ_NATIVE=0` turns it off.
+The environment decides as for the client: `TUBEMQ_NATIVE=0` turns it off, and with
+`TUBEMQ_NATIVE=1` its absence is an error.
 """
 
 from __future__ import annotations
@@ -34,26 +35,34 @@ def compiled_reader(
     begin with its first two bytes, `places` that follow a zero byte. None without the compiled
     module, or for a table that it does not know.
     """
-    if table is None or os.environ.get("TUBEMQ_NATIVE") == "0":
+    make = None if table is None else _compiled("Reader")
+    if make is None:
         return None
     try:
-        from tubemq_client import _native
-
-        return CompiledReader(_native.Reader(format_, table, **start), schema)
-    except (ImportError, AttributeError, ValueError, OverflowError):
+        return CompiledReader(make(format_, table, **start), schema)
+    except (ValueError, OverflowError):
         return None
 
 
-def compiled_unpack() -> Callable[[pa.BinaryArray, int], Unpacked | None] | None:
-    """Return the function that unpacks InLong's packs of at most so many records; None without the
-    compiled module."""
+def _compiled(name: str) -> Any:
+    """Return a name of the compiled module; None without it."""
     if os.environ.get("TUBEMQ_NATIVE") == "0":
         return None
     try:
         from tubemq_client import _native
 
-        found = _native.unpack
+        return getattr(_native, name)
     except (ImportError, AttributeError):
+        if os.environ.get("TUBEMQ_NATIVE") == "1":
+            raise
+        return None
+
+
+def compiled_unpack() -> Callable[[pa.BinaryArray, int], Unpacked | None] | None:
+    """Return the function that unpacks InLong's packs up to a number of records; None without the
+    compiled module."""
+    found = _compiled("unpack")
+    if found is None:
         return None
 
     def unpack(bodies: pa.BinaryArray, most_records: int) -> Unpacked | None:
@@ -161,5 +170,5 @@ def _text_table(type_: pa.DataType, *, binary: bool) -> tuple[Any, ...] | None:
         return item and ("list", item)
     if pt.is_struct(type_) and len(type_):
         fields = text_fields(type_, binary=binary)
-        return fields and ("struct", fields)
+        return None if fields is None else ("struct", fields)
     return None

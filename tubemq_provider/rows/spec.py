@@ -95,7 +95,7 @@ class DecodeSpec:
     change as ``_before``. `tables` (``database.table``) are those to decode, others are counted.
     `on_ddl` is ``fail`` or ``ignore``: DDL and truncated tables are then only counted. `times` is
     the unit of times that are numbers, and `decimals` is ``base64`` for Debezium's precise mode,
-    where the envelope has no schema that says so.
+    where the envelope has no schema.
 
     `schema`: Spark SQL's DDL, for avro Avro's JSON. `schema_file` is a file on the driver with the
     same content; for json it may be missing: then the schema inferred from the first records is

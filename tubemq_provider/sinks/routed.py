@@ -1,7 +1,7 @@
 """Many tables from one read: routes, and the sink that publishes their windows as one.
 
-A record goes by a value (its stream id, or the table that a change record names) to the route that
-has it. Each table is a sink of its own, with its own marker of the window under its own id. The
+A value of the record (its stream id, or the table that a change record names) decides about its
+route. Each table is a separate sink, with its own marker of the window under its own id. The
 window is done when the *home*, an ordinary sink of files, has its marker: it is published last,
 after every table and after the sum over tables and quarantine has been compared with the records
 read. Its marker names the tables with their counts. A try that finds a table's marker writes

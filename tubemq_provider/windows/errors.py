@@ -59,7 +59,7 @@ class ChangeOrderUnclear(WindowError):
 
 
 class TableAltered(WindowError):
-    """A change stream has DDL, or empties its table, and nobody has said what is to happen."""
+    """A change stream has DDL, or empties its table, and `on_ddl` does not ignore it."""
 
     fatal = True
 

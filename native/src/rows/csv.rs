@@ -27,12 +27,13 @@ impl Table {
         if body.is_empty() || body[0] == 0xef || std::str::from_utf8(body).is_err() {
             return refuse();
         }
+        let special = self.is_special(body);
         let (mut rest, last) = (body, members.len() - 1);
         for (index, (node, cells)) in self.nodes.iter().zip(members).enumerate() {
             let end = if rest.first() == Some(&self.quote) {
                 self.quoted(node, rest, cells)?
             } else {
-                self.plain(node, rest, cells)?
+                self.plain(node, rest, cells, special)?
             };
             match rest.get(end) {
                 Some(_) if index < last => rest = &rest[end + 1..],
@@ -43,19 +44,26 @@ impl Table {
         Ok(())
     }
 
-    /// Put the value that `rest` begins with; return its size.
-    fn plain(&self, node: &Node, rest: &[u8], cells: &mut Cells) -> Taken<usize> {
-        let mut end = 0;
-        while let Some(&byte) = rest.get(end) {
-            if byte == self.delimiter {
-                break;
-            }
-            if byte == self.quote || Some(byte) == self.escape || byte == b'\n' || byte == b'\r' {
-                return refuse();
-            }
-            end += 1;
-        }
+    /// Whether there is a byte that means something besides itself; looks at all bytes, which is
+    /// faster than to stop.
+    fn is_special(&self, text: &[u8]) -> bool {
+        let escape = self.escape.unwrap_or(self.quote);
+        let special =
+            |byte: u8| (byte == self.quote) | (byte == escape) | (byte == b'\n') | (byte == b'\r');
+        text.iter()
+            .fold(false, |found, &byte| found | special(byte))
+    }
+
+    /// Put the value that `rest` begins with; return its size. `special`: look for special bytes.
+    fn plain(&self, node: &Node, rest: &[u8], cells: &mut Cells, special: bool) -> Taken<usize> {
+        let end = rest
+            .iter()
+            .position(|&byte| byte == self.delimiter)
+            .unwrap_or(rest.len());
         let text = &rest[..end];
+        if special && self.is_special(text) {
+            return refuse();
+        }
         if self.is_null(text) {
             cells.put_null();
         } else {

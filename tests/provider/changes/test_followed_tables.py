@@ -162,6 +162,17 @@ def test_the_offset_is_the_order_where_a_key_stays_in_its_partition(
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "delta"])
+def test_a_window_of_heartbeats_may_come_before_the_first_change(kind: str, tmp_path: Path) -> None:
+    table = table_of(kind, tmp_path, Following("changes", ("id",)))
+    database = Database("debezium", seed=3)
+    database.logs["1:0"] = [b'{"ts_ms": 1}']
+    assert table.run(database, "t1").notices == {"heartbeat": 1}
+    database.logs["1:0"].append(_insert(1, "a"))
+    table.run(database, "t2")
+    assert table.rows() == [(1, "a", None)]
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "delta"])
 def test_a_key_of_two_partitions_is_refused_without_a_version(kind: str, tmp_path: Path) -> None:
     table = table_of(kind, tmp_path, Following("changes", ("id",)))
     database = Database("debezium", seed=3, move_keys=False)

@@ -56,8 +56,8 @@ def test_usual_bodies_are_not_left_to_the_reference(format_: str) -> None:
 
 
 def _reader(spec: Any) -> Any:
-    body = RowDecoder(DecodeSpec.parse(spec), RECORDS)._body  # type: ignore[attr-defined]
-    return body._compiled._reader  # type: ignore[attr-defined]
+    body: Any = RowDecoder(DecodeSpec.parse(spec), RECORDS)._body
+    return body._compiled._reader
 
 
 def _buffers(bodies: list[bytes]) -> tuple[Any, Any, int, int]:
@@ -134,7 +134,8 @@ def _pack(random: Random) -> bytes:
         packed = builder.build(random.choice(times) if version else None)
     where = random.randrange(len(packed))
     damaged = packed[:where] + random.randbytes(1) + packed[where + 1 :]
-    return random.choice([packed, packed, packed, damaged, packed[:where]])
+    found: bytes = random.choice([packed, packed, packed, damaged, packed[:where]])
+    return found
 
 
 @installed

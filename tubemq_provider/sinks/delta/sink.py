@@ -453,8 +453,8 @@ class DeltaSink(TableSink):
                 f"{window.plan.window_id} was written; nothing of it is in the table, a retry "
                 f"judges the table as it is then"
             )
-        if self._changes and self._handle is not None:
-            self._merge(self._handle, window)
+        if self._changes:
+            self._merge(window)
             return
         change = self._change if window.files else None
         if change is not None or self._handle is None:
@@ -478,14 +478,20 @@ class DeltaSink(TableSink):
             raise CommitUnclear(f"{self._storage.url}: {gist(exc)}") from None
         self._committed = window.token, before
 
-    def _merge(self, table: DeltaTable, window: TableWindow) -> None:
+    def _merge(self, window: TableWindow) -> None:
         """Merge the staged changes in the window's commit."""
         from deltalake.exceptions import CommitFailedError
 
         from tubemq_provider.sinks.delta.merging import merge
 
-        if self._following is None:
-            return
+        table = self._handle
+        if self._following is None or table is None:
+            raise SinkDamaged(f"{self._storage.url}: no table to merge changes into")
+        if self._change is not None:
+            raise ConfigError(
+                "the table has not all columns of the changes; add them to it",
+                subject=f"Delta table {self._storage.url}",
+            )
         before = self._force_earlier(table.version())
         properties = _properties(window, before)
         try:
@@ -503,7 +509,7 @@ class DeltaSink(TableSink):
         self, staging: Staging, plan: WindowPlan, counts: IngestCounts, progress: Progress
     ) -> TableWindow:
         """See `TableSink`. Files with changes stay where they are until they are merged, and the
-        marker names none: later merges write the table's files anew."""
+        marker names none: later merges replace the table's files."""
         if self._following is None:
             return super()._stage_files(staging, plan, counts, progress)
         import pyarrow.parquet as pq

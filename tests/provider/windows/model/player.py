@@ -275,7 +275,7 @@ class Player:
         self.over.add(str(task))
 
     def is_over(self, claimant: str) -> bool:
-        """Return whether a task has ended for good; nobody's claim is one of such a task."""
+        """Return whether a task has ended for good; a claim without a task counts as one."""
         return claimant == "" or claimant in self.over | self.succeeded
 
     def step(self, task: int, *, zombie: bool) -> str:
