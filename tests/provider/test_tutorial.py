@@ -35,7 +35,7 @@ SETS_UP = ("python3 -m venv", "pip ", "git ", "make ", "tubemq serve", "export "
 
 
 class Reader:
-    """A reader who types what a page prints."""
+    """User who types what a page prints."""
 
     def __init__(self, mq: EmbeddedTubeMQ, folder: Path) -> None:
         self.mq = mq

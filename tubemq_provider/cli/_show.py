@@ -23,7 +23,7 @@ from tubemq_provider._airflow import AirflowException
 Row = Mapping[str, object]
 
 _CONTEXT: Final = "_AIRFLOW_PROCESS_CONTEXT"
-"""Setting of Airflow that decides where connections are searched."""
+"""Variable by which Airflow decides where connections are searched."""
 
 
 def command(function: Callable[[Any], int | None]) -> Callable[[Any], None]:

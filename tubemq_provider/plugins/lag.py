@@ -27,7 +27,7 @@ class UnknownCluster(Exception):
 
 
 class Unreachable(NetworkError):
-    """No connection with an alias leads to servers that answer; users see the ids."""
+    """Failure of all connections with one alias, no server of which answers; users see the ids."""
 
     def __init__(self, conn_ids: Sequence[str]) -> None:
         names = ", ".join(map(repr, conn_ids))

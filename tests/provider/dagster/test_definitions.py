@@ -1,4 +1,4 @@
-"""Definitions of assets as Dagster shows them before a run, their checks, and the sensor on lag."""
+"""Definition of an asset as Dagster shows it before a run, its checks, and the sensor on lag."""
 
 from __future__ import annotations
 
