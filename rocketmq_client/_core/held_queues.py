@@ -27,7 +27,8 @@ __all__ = ["HeldQueue", "HeldQueues"]
 class HeldQueue:
     """One held queue. Everything before `position` is done with; `next_offset` is pulled next, not
     before `pull_at` (ms, monotonic). `odd_since` is the time of the first answer that only a later
-    one can explain. A `revoked` queue is about to be dropped."""
+    one can explain. A `revoked` queue is about to be dropped. A lock lasts until `locked_until`
+    (None: none is needed). Nothing is delivered before `deliver_at`."""
 
     queue: Queue
     address: Address
@@ -42,6 +43,16 @@ class HeldQueue:
     pull_at: int = 0
     odd_since: int | None = None
     revoked: bool = False
+    locked_until: int | None = None
+    deliver_at: int = 0
+
+    def has_lock(self, now: int) -> bool:
+        """Return whether the queue's lock lasts, or it needs none."""
+        return self.locked_until is None or now < self.locked_until
+
+    def is_usable(self, now: int) -> bool:
+        """Return whether the queue stays with this member and may be read."""
+        return not self.revoked and self.has_lock(now)
 
     @property
     def count(self) -> int:
@@ -109,27 +120,41 @@ class HeldQueues:
             held
             for held in self._held.values()
             if held.address == address
-            and not (held.in_flight or held.revoked)
+            and not held.in_flight
+            and held.is_usable(now)
             and held.pull_at <= now
             and held.queue not in self.paused
             and held.count < limits.queue_records
             and held.bytes < limits.queue_bytes
         ]
 
-    def take(self) -> ReceivedBatch | None:
+    def take(self, now: int) -> ReceivedBatch | None:
         """Return the next batch, of the queue whose turn it is among those that have records and no
         open batch; None without one."""
         for _ in range(len(self._turns)):
             held = self._turns[0]
             self._turns.rotate(-1)
-            closed = held.revoked or held.queue in self.paused
-            if held.delivered is None and held.records and not closed:
+            if self._is_deliverable(held, now) and held.deliver_at <= now:
                 count = min(self._settings.batch_records, len(held.records))
                 messages = tuple(held.records.popleft() for _ in range(count))
                 following = messages[-1].offset + 1 if held.records else held.next_offset
                 held.delivered = ReceivedBatch(held.queue, messages, following)
                 return held.delivered
         return None
+
+    def wait_ms(self, now: int) -> int | None:
+        """Return the time until a batch that was put back for a while is delivered, None without
+        one."""
+        waits = [
+            held.deliver_at - now
+            for held in self._held.values()
+            if held.deliver_at > now and self._is_deliverable(held, now)
+        ]
+        return min(waits, default=None)
+
+    def _is_deliverable(self, held: HeldQueue, now: int) -> bool:
+        usable = held.is_usable(now) and held.queue not in self.paused
+        return usable and held.delivered is None and bool(held.records)
 
     def confirm(self, batch: ReceivedBatch) -> int:
         """Move the position past the batch and return it. Raises `errors.StaleBatch`."""
@@ -140,11 +165,12 @@ class HeldQueues:
         held.skip_filtered()
         return held.position
 
-    def reject(self, batch: ReceivedBatch) -> None:
-        """Put the batch back. Raises `errors.StaleBatch`."""
+    def reject(self, batch: ReceivedBatch, deliver_at: int = 0) -> None:
+        """Put the batch back, to be delivered no sooner than at a time. Raises
+        `errors.StaleBatch`."""
         held = self.require_open(batch)
         held.records.extendleft(reversed(batch.messages))
-        held.delivered = None
+        held.delivered, held.deliver_at = None, deliver_at
 
     def is_open(self, batch: ReceivedBatch) -> bool:
         """Return whether the batch can be confirmed."""

@@ -1,10 +1,14 @@
-"""Membership in a group in clustering mode: heartbeats, allocation of queues, pulls, commits.
+"""Membership in a group: heartbeats, allocation of queues, pulls, commits.
 
 Members make each other known with heartbeats to all masters of their topics; each then computes
 which queues it holds from the broker's list of members, so members of all languages work together.
 A broker tells the members of its connections when that list changes. Java members also subscribe to
 ``%RETRY%<group>``, where records that a member sent back arrive, and divide its queues among all
 members: every member must read its share.
+
+A member that consumes in order locks a queue before it looks up where to begin, and counts on the
+lock for a while after each renewal; a queue with an open batch is given up once that is settled. A
+broadcasting member shares nothing: it holds all queues and keeps its offsets itself.
 
 The shells run `round` again and again in one thread or task, and `pulling` in one per broker.
 
@@ -26,6 +30,7 @@ from rocketmq_client._core.groups import (
     unregister,
 )
 from rocketmq_client._core.held_queues import HeldQueue, HeldQueues
+from rocketmq_client._core.local_offsets import LocalOffsets
 from rocketmq_client._core.pull_errors import REMOVING
 from rocketmq_client._core.pulling import (
     PullAnswer,
@@ -34,6 +39,7 @@ from rocketmq_client._core.pulling import (
     pull_request,
     tags_to_keep,
 )
+from rocketmq_client._core.queue_locks import LOCK_LASTS_MS, lock, unlock
 from rocketmq_client._core.times import boundary_at
 from rocketmq_client._wire import codes
 from rocketmq_client._wire.bodies import RETRY_PREFIX, Subscription, heartbeat_body
@@ -41,7 +47,7 @@ from rocketmq_client.model import ConsumerStats, tag_names
 from tubemq_client._core.effects import Await, AwaitAny, Now, Post, Sleep, WallClock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from rocketmq_client._core.cluster import Cluster
     from rocketmq_client._wire.bodies import TopicRoute
@@ -89,12 +95,14 @@ class Membership:
         self.addresses: set[Address] = set()
         self.closing = False
         self._cluster = cluster
-        self._subscriptions = _subscriptions(group, topics)
+        self._broadcasting = settings.mode == "broadcasting"
+        self._subscriptions = _subscriptions(group, topics, sent_back=not self._broadcasting)
         self._allocate = allocation_named(settings.allocation)
         self._wake, self._ready = wake, ready
         self._version = 0
         self._beat_at: dict[Address, int] = {}
-        self._rebalance_at = self._commit_at = 0
+        self._rebalance_at = self._commit_at = self._lock_at = 0
+        self._offsets: LocalOffsets | None = None
         self._failure: BaseException | None = None
 
     # -- called by the shells -------------------------------------------------------------------
@@ -113,12 +121,17 @@ class Membership:
         self._failure = self._failure or error
         self._ready()
 
-    def take(self) -> ReceivedBatch | None:
+    def keep_offsets(self, content: bytes, write: Callable[[bytes], object]) -> None:
+        """Keep offsets in a file of this content instead of at the brokers. Raises
+        `errors.ConfigError`."""
+        self._offsets = LocalOffsets(self.group, content, write)
+
+    def take(self, now: int) -> ReceivedBatch | None:
         """Return the next batch, None without one. Raises `errors.ClosedError`, and the error that
         ended the membership."""
         if self.closing:
             raise errors.ClosedError("the consumer is closed")
-        batch = self.held.take()
+        batch = self.held.take(now)
         if batch is not None:
             self.stats.batches += 1
             self.stats.records += len(batch.messages)
@@ -127,15 +140,38 @@ class Membership:
             raise self._failure
         return batch
 
+    def confirm(self, batch: ReceivedBatch) -> int:
+        """Move the position past the batch and return it. Raises `errors.StaleBatch`."""
+        held = self.held.require_open(batch)
+        position = self.held.confirm(batch)
+        self._settled(held)
+        return position
+
+    def reject(self, batch: ReceivedBatch, deliver_at: int = 0) -> None:
+        """Put the batch back, to be delivered no sooner than at a time. Raises
+        `errors.StaleBatch`."""
+        held = self.held.require_open(batch)
+        self.held.reject(batch, deliver_at)
+        self._settled(held)
+
+    def _settled(self, held: HeldQueue) -> None:
+        self._ready()
+        if held.revoked:  # it was only waiting for this
+            self._rebalance_soon()
+
     def open(self) -> Conversation[None]:
         """Check that the topics exist, before the first round. Raises `errors.UnknownTopic`."""
         self._version = yield WallClock()
-        for item in self._subscriptions[:-1]:
-            yield from self._cluster.route(item.topic)
+        for item in self._subscriptions:
+            if not item.topic.startswith(RETRY_PREFIX):
+                yield from self._cluster.route(item.topic)
 
     def round(self) -> Conversation[int]:
         """Do what is due: heartbeats, allocation, commits. Return the time until more is due."""
         now = yield Now()
+        if self.settings.ordered and now >= self._lock_at:
+            self._lock_at = now + self.settings.lock_ms
+            yield from self._renew_locks(now)
         allocate = now >= self._rebalance_at
         routes: dict[str, TopicRoute | None] = {}
         if allocate:
@@ -147,7 +183,8 @@ class Membership:
         if now >= self._commit_at:
             self._commit_at = now + self.settings.commit_ms
             yield from self.commit()
-        due = min(self._rebalance_at, self._commit_at, *self._beat_at.values())
+        locks = [self._lock_at] if self.settings.ordered else []
+        due = min(self._rebalance_at, self._commit_at, *locks, *self._beat_at.values())
         now = yield Now()
         return max(0, int(due - now))
 
@@ -155,11 +192,28 @@ class Membership:
         """Commit what is confirmed."""
         yield from self._commit(self.held.uncommitted())
 
+    def retry(self, batch: ReceivedBatch, delay_level: int) -> Conversation[None]:
+        """Deliver a batch again whose listener failed: from the broker; from memory, after a pause,
+        if its queue must wait for it or the broker cannot take it. Raises `errors.StaleBatch`."""
+        self.stats.failed_batches += 1
+        if not (self.settings.ordered or self._broadcasting):
+            try:
+                yield from self.send_back(batch, None, delay_level)
+            except (errors.NetworkError, errors.ServerError):
+                pass  # some may come twice
+            else:
+                return
+        self.reject(batch, (yield Now()) + self.settings.retry_pause_ms)
+
     def send_back(
         self, batch: ReceivedBatch, messages: Sequence[Message] | None, delay_level: int
     ) -> Conversation[int]:
         """Send records of the batch back, then confirm the batch; return the queue's position.
         Raises `errors.StaleBatch`."""
+        if self._broadcasting:
+            raise errors.ConfigError(
+                "a broadcasting member cannot send records back; reject the batch", subject="mode"
+            )
         chosen = batch.messages if messages is None else messages
         if strangers := [message for message in chosen if message not in batch.messages]:
             raise errors.ConfigError(
@@ -178,11 +232,13 @@ class Membership:
                 max_retries=self.settings.max_retries,
             )
             self.stats.sent_back += 1
-        return self.held.confirm(batch)
+        return self.confirm(batch)
 
     def leave(self) -> Conversation[None]:
         """Commit what is confirmed and leave the group, at the end."""
         yield from self.commit()
+        if self.settings.ordered:
+            yield from self._unlock(list(self.held))
         yield from unregister(self._cluster, sorted(self.addresses), self.client_id, self.group)
 
     # -- allocation -----------------------------------------------------------------------------
@@ -215,6 +271,7 @@ class Membership:
             {self.group: self._subscriptions},
             self._version,
             kind="CONSUME_PASSIVELY",
+            mode=self.settings.mode.upper(),
             consume_from=_CONSUME_FROM.get(str(start), "CONSUME_FROM_TIMESTAMP"),
         )
         for address in [address for address, due in self._beat_at.items() if due <= now]:
@@ -234,6 +291,9 @@ class Membership:
         for item in self._subscriptions:
             route = routes.get(item.topic)
             if route is None:
+                continue
+            if self._broadcasting:
+                yield from self._hold(item, route, route.readable())
                 continue
             names = yield from self._members(route)
             if names is None:
@@ -264,12 +324,21 @@ class Membership:
     ) -> Conversation[None]:
         """Hold exactly `share` of a topic's queues."""
         mine = [held for held in self.held if held.queue.topic == item.topic]
-        given_up = [held for held in mine if held.queue not in share]
-        for held in given_up:
-            held.revoked = True
+        for held in mine:
+            held.revoked = held.queue not in share
+        given_up = [held for held in mine if held.revoked]
+        if self.settings.ordered:  # the next member waits for the lock
+            given_up = [held for held in given_up if held.delivered is None]
         yield from self._commit(self.held.uncommitted([held.queue for held in given_up]))
         for held in given_up:
             self.held.drop(held.queue)
+        locked_until = None
+        if self.settings.ordered:
+            yield from self._unlock(given_up)
+            locked_until = (yield Now()) + LOCK_LASTS_MS
+            new = [queue for queue in share if queue not in self.held]
+            locked = yield from self._lock_new(route, new)
+            share = [queue for queue in share if queue in self.held or queue in locked]
         for queue in share:
             address = route.address(queue.broker)
             if address is None:
@@ -284,13 +353,18 @@ class Membership:
                     raise
                 self._rebalance_at = min(self._rebalance_at, (yield Now()) + _PAUSE_MS)
                 continue
-            self.held.hold(HeldQueue(queue, address, item, start, committed, start))
+            self.held.hold(
+                HeldQueue(queue, address, item, start, committed, start, locked_until=locked_until)
+            )
 
     def _start_of(self, route: TopicRoute, queue: Queue) -> Conversation[tuple[int, int | None]]:
         """Return the offset to begin at, and the committed one. Without one the queue begins as
         `consume_from` says; that is committed, lest a successor begin later. Records that were sent
         back are never left out."""
-        committed = yield from committed_offset(self._cluster, route, queue, self.group)
+        if self._offsets is not None:
+            committed = self._offsets.get(queue)
+        else:
+            committed = yield from committed_offset(self._cluster, route, queue, self.group)
         if committed is not None:
             return committed, committed
         looked = yield from queue_ends(self._cluster, route, [queue], self.group, stable=False)
@@ -305,9 +379,13 @@ class Membership:
     def _commit(self, queues: Sequence[HeldQueue]) -> Conversation[None]:
         """Commit positions; what fails is tried again at the next time. A broker that cannot be
         reached is asked once."""
+        if self._offsets is not None:
+            self._store(self._offsets, queues)
+            return
         away: set[Address] = set()
+        now = yield Now()
         for held in queues:
-            if held.address in away:
+            if held.address in away or not held.has_lock(now):
                 continue
             position = held.position
             try:
@@ -319,6 +397,71 @@ class Membership:
             else:
                 held.committed = position
                 self.stats.commits += 1
+
+    def _store(self, offsets: LocalOffsets, queues: Sequence[HeldQueue]) -> None:
+        positions = [(held, held.position) for held in queues]
+        if not positions:
+            return
+        try:
+            offsets.store((held.queue, position) for held, position in positions)
+        except OSError as error:
+            self.stats.failed_commits += 1
+            self.fail(
+                errors.ConfigError(f"offsets cannot be stored: {error}", subject="offsets_file")
+            )
+            return
+        for held, position in positions:
+            held.committed = position
+        self.stats.commits += len(positions)
+
+    # -- locks ----------------------------------------------------------------------------------
+
+    def _lock_new(self, route: TopicRoute, queues: Sequence[Queue]) -> Conversation[set[Queue]]:
+        """Return those of the queues that this member has locked; it soon tries the others
+        again."""
+        locked: set[Queue] = set()
+        for name, address in sorted(route.masters().items()):
+            mine = [queue for queue in queues if queue.broker == name]
+            if not mine:
+                continue
+            try:
+                locked |= yield from lock(self._cluster, address, self.group, self.client_id, mine)
+            except (errors.NetworkError, errors.ServerError) as error:
+                if error.fatal:
+                    raise
+        if not locked.issuperset(queues):
+            self._rebalance_at = min(self._rebalance_at, (yield Now()) + _PAUSE_MS)
+        return locked
+
+    def _renew_locks(self, now: int) -> Conversation[None]:
+        """Renew the locks of held queues. A queue that another member has locked, or whose lock no
+        broker renewed in time, is given up without a commit."""
+        for address, mine in _by_address(self.held).items():
+            sent_at = yield Now()
+            try:
+                kept = yield from lock(
+                    self._cluster,
+                    address,
+                    self.group,
+                    self.client_id,
+                    [held.queue for held in mine],
+                )
+            except (errors.NetworkError, errors.ServerError):
+                self._lock_at = now + _PAUSE_MS
+                lost = [held for held in mine if not held.has_lock(sent_at)]
+            else:
+                lost = [held for held in mine if held.queue not in kept]
+                for held in mine:
+                    held.locked_until = sent_at + LOCK_LASTS_MS
+            for held in lost:
+                self.held.drop(held.queue)
+                self.stats.lost_locks += 1
+                self._rebalance_at = 0
+
+    def _unlock(self, queues: Iterable[HeldQueue]) -> Conversation[None]:
+        for address, mine in _by_address(queues).items():
+            chosen = [held.queue for held in mine]
+            yield from unlock(self._cluster, address, self.group, self.client_id, chosen)
 
     # -- pulls ----------------------------------------------------------------------------------
 
@@ -443,10 +586,17 @@ class Membership:
         )
 
 
+def _by_address(queues: Iterable[HeldQueue]) -> dict[Address, list[HeldQueue]]:
+    found: dict[Address, list[HeldQueue]] = {}
+    for held in queues:
+        found.setdefault(held.address, []).append(held)
+    return found
+
+
 def _subscriptions(
-    group: str, topics: Mapping[str, str | Sequence[str]]
+    group: str, topics: Mapping[str, str | Sequence[str]], *, sent_back: bool
 ) -> tuple[Subscription, ...]:
-    """Return the subscriptions; the last is that of the records that were sent back. Raises
+    """Return the subscriptions, among them that of the records that were `sent_back`. Raises
     `errors.ConfigError`."""
     problems = [] if group.strip() else ["group is empty"]
     if not topics:
@@ -454,4 +604,4 @@ def _subscriptions(
     if problems:
         raise errors.ConfigError(problems, subject="consumer")
     wanted = [by_tags(topic, tag_names(tags)) for topic, tags in topics.items()]
-    return (*wanted, Subscription(RETRY_PREFIX + group))
+    return (*wanted, Subscription(RETRY_PREFIX + group)) if sent_back else tuple(wanted)

@@ -215,6 +215,24 @@ def parse_members(body: bytes) -> list[str]:
     return sorted(map(str, _list(read_json(body, "the consumer list").get("consumerIdList"))))
 
 
+def lock_body(group: str, client_id: str, queues: Iterable[Queue]) -> bytes:
+    """Return the body of a request to lock queues for a member, or to unlock them."""
+    chosen = [
+        {"topic": queue.topic, "brokerName": queue.broker, "queueId": queue.queue_id}
+        for queue in queues
+    ]
+    return write_json({"consumerGroup": group, "clientId": client_id, "mqSet": chosen})
+
+
+def parse_locked(body: bytes) -> set[Queue]:
+    """Return the queues that the broker has locked."""
+    found = _items(read_json(body, "the locked queues").get("lockOKMQSet"))
+    return {
+        Queue(_word(item, "brokerName"), _word(item, "topic"), _count(item, "queueId"))
+        for item in found
+    }
+
+
 def parse_runtime_info(body: bytes) -> RuntimeInfo:
     """Parse a broker's runtime info. Raises `errors.ProtocolViolation` if positions are missing."""
     values = _table(read_json(body, "the runtime info").get("table"))
@@ -264,14 +282,14 @@ def heartbeat_body(
     version: int,
     *,
     kind: str = "CONSUME_ACTIVELY",
+    mode: str = "CLUSTERING",
     consume_from: str = "CONSUME_FROM_LAST_OFFSET",
 ) -> bytes:
-    """Return the body of a heartbeat of consumers in clustering mode. `version` is that of the
-    subscriptions (a time in ms: brokers keep the newest). `kind` is CONSUME_PASSIVELY for members
-    whose queues are rebalanced."""
+    """Return the body of a heartbeat. `version` is that of the subscriptions (a time in ms: brokers
+    keep the newest). `kind` is CONSUME_PASSIVELY for members whose queues are rebalanced."""
     role = {
         "consumeType": kind,
-        "messageModel": "CLUSTERING",
+        "messageModel": mode,
         "consumeFromWhere": consume_from,
         "unitMode": False,
     }

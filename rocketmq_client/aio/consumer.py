@@ -1,4 +1,4 @@
-"""Asyncio member of a consumer group, in clustering mode.
+"""Asyncio member of a consumer group.
 
 `_core.membership` decides; here are the tasks: one for heartbeats, allocation and commits, and one
 per broker that pulls and listens. `sync.consumer` is the sync version.
@@ -7,6 +7,7 @@ per broker that pulls and listens. `sync.consumer` is the sync version.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import secrets
 from typing import TYPE_CHECKING, Self
@@ -14,14 +15,24 @@ from typing import TYPE_CHECKING, Self
 from rocketmq_client import errors
 from rocketmq_client._core.cluster import Cluster
 from rocketmq_client._core.membership import Membership
+from rocketmq_client._offsets_file import OffsetsFile
 from rocketmq_client._wire.codec import RocketMQCodec
 from rocketmq_client.model import ConsumerSettings
 from tubemq_client._io.asyncio_driver import AsyncDriver
 from tubemq_client._io.asyncio_sync import Notifier
 from tubemq_client._io.closing import AsyncClosing
+from tubemq_client._io.host import now_ms
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
+    from collections.abc import (
+        AsyncGenerator,
+        Awaitable,
+        Callable,
+        Coroutine,
+        Iterable,
+        Mapping,
+        Sequence,
+    )
     from typing import Any
 
     from rocketmq_client.model import (
@@ -35,10 +46,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Consumer"]
 
+_LOG = logging.getLogger(__name__)
+
 
 class Consumer(AsyncClosing):
     """Member of a consumer group: queues are divided among all members, offsets are kept by the
-    brokers.
+    brokers. `ConsumerSettings` also has locks of queues, for order across members, and
+    broadcasting: each member reads all queues and keeps offsets in a file.
 
     `topics` maps each topic to the tags that are read, none for all; all members of a group, in any
     language, must have the same topics, tags and strategy. At least once: a record is delivered
@@ -67,6 +81,7 @@ class Consumer(AsyncClosing):
         )
         codec = RocketMQCodec(self._member.notice)
         self._driver = AsyncDriver(settings.network(), None, codec)
+        self._file = OffsetsFile(path) if (path := self._member.settings.offsets_file) else None
         self._keeper: asyncio.Task[None] | None = None
         self._pullers: dict[Address, asyncio.Task[None]] = {}
 
@@ -101,9 +116,11 @@ class Consumer(AsyncClosing):
         if self._keeper is not None or self._member.closing:
             raise errors.ConfigError("a consumer is started once", subject="consumer")
         try:
+            if self._file is not None:
+                self._member.keep_offsets(self._file.read(), self._file.write)
             await self._driver.run(self._member.open())
         except BaseException:
-            await self._driver.close()
+            await self._close_connections()
             raise
         self._keeper = self._task("group", self._keep())
 
@@ -119,24 +136,23 @@ class Consumer(AsyncClosing):
         over = None if timeout_ms is None else loop.time() + timeout_ms / 1000
         while True:
             seen = self._ready.count
-            batch = self._member.take()
+            batch = self._member.take(now_ms())
             left_s = None if over is None else over - loop.time()
             if batch is not None or (left_s is not None and left_s <= 0):
                 return batch
-            await self._ready.wait(seen, left_s)
+            pause_ms = self._member.held.wait_ms(now_ms())
+            waits = [left_s, None if pause_ms is None else pause_ms / 1000]
+            await self._ready.wait(seen, min((s for s in waits if s is not None), default=None))
 
     async def confirm(self, batch: ReceivedBatch) -> int:
         """Move the group past `batch`; return the queue's position. It is committed within
         `commit_ms`. Raises `errors.StaleBatch` if the batch is no longer this member's."""
-        position = self._member.held.confirm(batch)
-        self._ready.notify()
-        return position
+        return self._member.confirm(batch)
 
     async def reject(self, batch: ReceivedBatch) -> None:
         """Deliver the batch again, to this member or to the queue's next one. Raises
         `errors.StaleBatch`."""
-        self._member.held.reject(batch)
-        self._ready.notify()
+        self._member.reject(batch)
 
     async def send_back(
         self,
@@ -154,9 +170,7 @@ class Consumer(AsyncClosing):
         Raises `errors.StaleBatch`, and what the broker answers.
         """
         work = self._member.send_back(batch, messages, delay_level)
-        position = await self._driver.run(work)
-        self._ready.notify()
-        return position
+        return await self._driver.run(work)
 
     async def batches(self, timeout_ms: int | None = None) -> AsyncGenerator[ReceivedBatch, None]:
         """Yield batches until none arrives within `timeout_ms`.
@@ -176,6 +190,60 @@ class Consumer(AsyncClosing):
                 except errors.StaleBatch:
                     if not self._member.held.is_past(batch):
                         self.stats.stale_batches += 1
+
+    async def run(
+        self,
+        listener: Callable[[ReceivedBatch], Awaitable[object]],
+        *,
+        tasks: int = 4,
+        delay_level: int = 0,
+    ) -> None:
+        """Await `listener` with batches, in `tasks` tasks, until another task calls `close`.
+
+        A batch is confirmed when its call returns. When the listener raises, the batch is sent
+        back at `delay_level`, as `send_back` does; with locks or in broadcasting mode it is
+        delivered again after `retry_pause_ms`, and its queue waits. The listener has one batch of
+        a queue at a time, in the order of the queue. It may confirm, reject or send back its batch
+        itself. Raises the error that ended the membership.
+        """
+
+        async def serve() -> None:
+            while True:
+                try:
+                    batch = await self.receive()
+                except errors.ClosedError:
+                    return
+                assert batch is not None, "there is no limit"
+                await self._serve(batch, listener, delay_level)
+
+        servers = [asyncio.create_task(serve()) for _ in range(tasks)]
+        try:
+            await asyncio.gather(*servers)
+        finally:
+            for server in servers:
+                server.cancel()
+            await asyncio.gather(*servers, return_exceptions=True)
+
+    async def _serve(
+        self,
+        batch: ReceivedBatch,
+        listener: Callable[[ReceivedBatch], Awaitable[object]],
+        delay_level: int,
+    ) -> None:
+        try:
+            try:
+                await listener(batch)
+            except asyncio.CancelledError:
+                await self.reject(batch)
+                raise
+            except Exception:  # noqa: BLE001 - the listener's own
+                _LOG.exception("the listener failed on records of %s", batch.queue)
+                await self._driver.run(self._member.retry(batch, delay_level))
+            else:
+                await self.confirm(batch)
+        except errors.StaleBatch:
+            if not self._member.held.is_past(batch):
+                self.stats.stale_batches += 1
 
     async def commit(self) -> None:
         """Commit all confirmed positions now."""
@@ -206,7 +274,14 @@ class Consumer(AsyncClosing):
             if self._keeper is not None:
                 await self._driver.finish(self._member.leave())
         finally:
+            await self._close_connections()
+
+    async def _close_connections(self) -> None:
+        try:
             await self._driver.close()
+        finally:
+            if self._file is not None:
+                self._file.close()
 
     # -- tasks ----------------------------------------------------------------------------------
 

@@ -34,7 +34,7 @@ from rocketmq_client.embedded.pulling import Channel, Pulls
 from rocketmq_client.embedded.replies import Refused, answer, int_field
 from rocketmq_client.embedded.storage import NewRecord, QueueIndex, Storage
 from rocketmq_client.errors import ProtocolViolation
-from rocketmq_client.model import Address, Credentials
+from rocketmq_client.model import Address, Credentials, Queue
 
 __all__ = ["EmbeddedBroker", "Topic"]
 
@@ -86,6 +86,8 @@ class EmbeddedBroker:
             35: self._unregister,
             36: self._take_back,
             38: self._members,
+            41: self._lock,
+            42: self._unlock,
             215: self._delete_topic,
             310: self._send,
             320: self._send,
@@ -368,6 +370,19 @@ class EmbeddedBroker:
             raise Refused(1, f"no consumer for this group, {group}")
         return answer(request, body=write_json({"consumerIdList": members}))
 
+    def _lock(self, request: Command, _channel: Channel) -> Command:
+        group, client, queues = _queues_to_lock(request)
+        locked = self.groups.lock(group, client, queues, time.monotonic())
+        items = [
+            {"brokerName": queue.broker, "queueId": queue.queue_id, "topic": queue.topic}
+            for queue in locked
+        ]
+        return answer(request, body=write_json({"lockOKMQSet": items}))
+
+    def _unlock(self, request: Command, _channel: Channel) -> Command:
+        self.groups.unlock(*_queues_to_lock(request))
+        return answer(request)
+
     # -- options --------------------------------------------------------------------------------
 
     def _show_options(self, request: Command, _channel: Channel) -> Command:
@@ -380,6 +395,18 @@ class EmbeddedBroker:
             self.options[name.strip()] = value.strip()
         self.pulls.obey(self.options)
         return answer(request)
+
+
+def _queues_to_lock(request: Command) -> tuple[str, str, list[Queue]]:
+    """Return group, client and queues of a request to lock or unlock."""
+    try:
+        body: Any = json.loads(request.body)
+        queues = [
+            Queue(item["brokerName"], item["topic"], int(item["queueId"])) for item in body["mqSet"]
+        ]
+        return str(body["consumerGroup"]), str(body["clientId"]), queues
+    except (ValueError, KeyError, TypeError) as error:
+        raise Refused(1, f"the queues to lock cannot be read: {error}") from error
 
 
 def _added() -> bytes:

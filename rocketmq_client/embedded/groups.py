@@ -1,4 +1,4 @@
-"""Members and offsets of consumer groups at one embedded broker.
+"""Members, offsets and locks of consumer groups at one embedded broker.
 
 Membership belongs to a connection: it begins with a heartbeat and ends with the connection, or when
 the member unregisters. The other members then get a notice (request 40). In memory only.
@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from rocketmq_client._wire import codes
 from rocketmq_client._wire.commands import ONE_WAY, Command
+from rocketmq_client.model import Queue
 
 __all__ = ["Groups"]
+
+_LOCK_LASTS_S: Final = 60.0
+"""Time after which a lock that was not renewed is forgotten."""
 
 Notify = Callable[[Command], None]
 
@@ -30,6 +34,7 @@ class Groups:
         self.offsets = dict(offsets or {})
         self._members: dict[str, dict[object, tuple[str, Notify]]] = {}
         self._numbers = itertools.count(1)
+        self._locks: dict[tuple[str, Queue], tuple[str, float]] = {}
 
     def members(self, group: str) -> list[str]:
         """Return client ids, without repetition."""
@@ -55,6 +60,22 @@ class Groups:
         for name in [group] if group is not None else list(self._members):
             if self._members.get(name, {}).pop(channel, None) is not None:
                 self._tell(name)
+
+    def lock(self, group: str, client: str, queues: Iterable[Queue], now_s: float) -> list[Queue]:
+        """Lock queues for a client of the group, or renew their locks; return those that it has."""
+        locked = []
+        for queue in queues:
+            owner, until_s = self._locks.get((group, queue), (client, 0.0))
+            if owner == client or until_s <= now_s:
+                self._locks[group, queue] = client, now_s + _LOCK_LASTS_S
+                locked.append(queue)
+        return locked
+
+    def unlock(self, group: str, client: str, queues: Iterable[Queue]) -> None:
+        """Unlock those of the queues that the client has locked."""
+        for queue in queues:
+            if self._locks.get((group, queue), ("", 0.0))[0] == client:
+                del self._locks[group, queue]
 
     def _tell(self, group: str) -> None:
         for _, notify in list(self._members[group].values()):

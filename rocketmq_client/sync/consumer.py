@@ -1,4 +1,4 @@
-"""Blocking member of a consumer group, in clustering mode.
+"""Blocking member of a consumer group.
 
 `_core.membership` decides; here are the threads: one for heartbeats, allocation and commits, and
 one per broker that pulls and listens. `aio.consumer` is the asyncio version.
@@ -6,19 +6,23 @@ one per broker that pulls and listens. `aio.consumer` is the asyncio version.
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 import threading
 import time
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from rocketmq_client import errors
 from rocketmq_client._core.cluster import Cluster
 from rocketmq_client._core.membership import Membership
+from rocketmq_client._offsets_file import OffsetsFile
 from rocketmq_client._wire.codec import RocketMQCodec
 from rocketmq_client.model import ConsumerSettings
 from tubemq_client._io.closing import Closing
 from tubemq_client._io.driver import BlockingDriver
+from tubemq_client._io.host import now_ms
 from tubemq_client._io.thread_sync import Notifier, serialized
 
 if TYPE_CHECKING:
@@ -37,11 +41,16 @@ if TYPE_CHECKING:
 __all__ = ["Consumer"]
 
 T = TypeVar("T")
+_LOOK_MS = 500
+"""Time after which a thread of `run` looks whether another one has failed."""
+
+_LOG = logging.getLogger(__name__)
 
 
 class Consumer(Closing):
     """Member of a consumer group: queues are divided among all members, offsets are kept by the
-    brokers.
+    brokers. `ConsumerSettings` also has locks of queues, for order across members, and
+    broadcasting: each member reads all queues and keeps offsets in a file.
 
     `topics` maps each topic to the tags that are read, none for all; all members of a group, in any
     language, must have the same topics, tags and strategy. At least once: a record is delivered
@@ -73,6 +82,7 @@ class Consumer(Closing):
         )
         codec = RocketMQCodec(self._member.notice)
         self._driver = BlockingDriver(settings.network(), None, codec)
+        self._file = OffsetsFile(path) if (path := self._member.settings.offsets_file) else None
         self._keeper: threading.Thread | None = None
         self._pullers: dict[Address, threading.Thread] = {}
 
@@ -108,9 +118,11 @@ class Consumer(Closing):
         if self._keeper is not None or self._member.closing:
             raise errors.ConfigError("a consumer is started once", subject="consumer")
         try:
+            if self._file is not None:
+                self._member.keep_offsets(self._file.read(), self._file.write)
             self._run(self._member.open())
         except BaseException:
-            self._driver.close()
+            self._close_connections()
             raise
         self._keeper = self._thread("group", self._keep)
 
@@ -126,26 +138,25 @@ class Consumer(Closing):
         while True:
             seen = self._ready.count
             with self._lock:
-                batch = self._member.take()
+                batch = self._member.take(now_ms())
             left_s = None if over is None else over - time.monotonic()
             if batch is not None or (left_s is not None and left_s <= 0):
                 return batch
-            self._ready.wait(seen, left_s)
+            pause_ms = self._member.held.wait_ms(now_ms())
+            waits = [left_s, None if pause_ms is None else pause_ms / 1000]
+            self._ready.wait(seen, min((s for s in waits if s is not None), default=None))
 
     def confirm(self, batch: ReceivedBatch) -> int:
         """Move the group past `batch`; return the queue's position. It is committed within
         `commit_ms`. Raises `errors.StaleBatch` if the batch is no longer this member's."""
         with self._lock:
-            position = self._member.held.confirm(batch)
-        self._ready.notify()
-        return position
+            return self._member.confirm(batch)
 
     def reject(self, batch: ReceivedBatch) -> None:
         """Deliver the batch again, to this member or to the queue's next one. Raises
         `errors.StaleBatch`."""
         with self._lock:
-            self._member.held.reject(batch)
-        self._ready.notify()
+            self._member.reject(batch)
 
     def send_back(
         self,
@@ -163,9 +174,7 @@ class Consumer(Closing):
         Raises `errors.StaleBatch`, and what the broker answers.
         """
         work = self._member.send_back(batch, messages, delay_level)
-        position = self._run(work)
-        self._ready.notify()
-        return position
+        return self._run(work)
 
     def batches(self, timeout_ms: int | None = None) -> Iterator[ReceivedBatch]:
         """Yield batches until none arrives within `timeout_ms`.
@@ -185,6 +194,56 @@ class Consumer(Closing):
                 except errors.StaleBatch:
                     if not self._member.held.is_past(batch):
                         self.stats.stale_batches += 1
+
+    def run(
+        self,
+        listener: Callable[[ReceivedBatch], object],
+        *,
+        threads: int = 4,
+        delay_level: int = 0,
+    ) -> None:
+        """Call `listener` with batches, in `threads` threads, until another thread calls `close`.
+
+        A batch is confirmed when its call returns. When the listener raises, the batch is sent
+        back at `delay_level`, as `send_back` does; with locks or in broadcasting mode it is
+        delivered again after `retry_pause_ms`, and its queue waits. The listener has one batch of
+        a queue at a time, in the order of the queue. It may confirm, reject or send back its batch
+        itself. Raises the error that ended the membership.
+        """
+        stop = threading.Event()
+
+        def serve() -> None:
+            while not stop.is_set():
+                try:
+                    batch = self.receive(_LOOK_MS)
+                except errors.ClosedError:
+                    return
+                if batch is not None:
+                    self._serve(batch, listener, delay_level)
+
+        with ThreadPoolExecutor(threads, "rocketmq-listener") as pool:
+            servers = [pool.submit(serve) for _ in range(threads)]
+            try:
+                wait(servers, return_when=FIRST_EXCEPTION)
+            finally:
+                stop.set()
+        for server in servers:
+            server.result()
+
+    def _serve(
+        self, batch: ReceivedBatch, listener: Callable[[ReceivedBatch], object], delay_level: int
+    ) -> None:
+        try:
+            try:
+                listener(batch)
+            except Exception:  # noqa: BLE001 - the listener's own
+                _LOG.exception("the listener failed on records of %s", batch.queue)
+                self._run(self._member.retry(batch, delay_level))
+            else:
+                self.confirm(batch)
+        except errors.StaleBatch:
+            if not self._member.held.is_past(batch):
+                self.stats.stale_batches += 1
 
     def commit(self) -> None:
         """Commit all confirmed positions now."""
@@ -216,7 +275,14 @@ class Consumer(Closing):
             if self._keeper is not None:
                 self._run(self._member.leave())
         finally:
+            self._close_connections()
+
+    def _close_connections(self) -> None:
+        try:
             self._driver.close()
+        finally:
+            if self._file is not None:
+                self._file.close()
 
     # -- threads --------------------------------------------------------------------------------
 
