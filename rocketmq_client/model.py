@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from os import PathLike
 from typing import Literal, NamedTuple, TypeVar
 
 from rocketmq_client import errors
@@ -244,8 +245,9 @@ class ReceivedBatch(NamedTuple):
 class ConsumerStats:
     """Counters of one member of a group. `records` and `bytes` count delivered records. `lost` has
     offsets `(queue, start, end)` that retention removed, or a log lost, before they were pulled and
-    that ``gap_policy="skip"`` passed over. `lost_locks` counts queues whose lock
-    another member took or no broker renewed, `failed_batches` those whose listener raised."""
+    that ``gap_policy="skip"`` passed over. `failed_batches` are those whose handler raised,
+    `lost_locks` queues that an ordered member had to drop: the broker gave the lock to another
+    member, or did not renew it in time."""
 
     records: int = 0
     bytes: int = 0
@@ -258,8 +260,8 @@ class ConsumerStats:
     failed_commits: int = 0
     stale_batches: int = 0
     sent_back: int = 0
-    lost_locks: int = 0
     failed_batches: int = 0
+    lost_locks: int = 0
     lost: list[tuple[Queue, int, int]] = field(default_factory=list)
 
 
@@ -345,13 +347,12 @@ class ConsumerSettings:
     every `rebalance_ms`; confirmed positions are committed every `commit_ms`, when a queue is given
     up, and on close. `gap_policy` "fail" raises `errors.DataLoss` or `errors.LogTruncated` when
     offsets that the group still needs are gone, "skip" goes on and records them in `stats.lost`.
-    A record that was sent back `max_retries` times goes to the group's dead letters. A batch whose
-    listener failed and that is not sent back is delivered again after `retry_pause_ms`.
+    A record that was sent back `max_retries` times goes to the group's dead letters.
 
-    With `ordered` a member holds a queue only while the broker has locked it for this member; locks
-    are renewed every `lock_ms` (members count on them for 30 s, brokers for 60 s). In `mode`
-    "broadcasting" each member reads all queues and keeps its offsets in `offsets_file`, which no
-    other member may have.
+    An `ordered` member reads a queue only while the broker has locked it for this member, so
+    records of a queue are handled in their order also when the queue moves to another member; all
+    members of the group must be ordered. With `mode` "broadcasting" each member gets every record;
+    its positions are stored in `offsets_file`, which is its own, or are forgotten with the member.
     """
 
     consume_from: Literal["first", "last"] | int = "last"
@@ -367,10 +368,13 @@ class ConsumerSettings:
     gap_policy: Literal["fail", "skip"] = "fail"
     max_retries: int = 16
     ordered: bool = False
-    lock_ms: int = 10_000
-    retry_pause_ms: int = 1_000
     mode: Literal["clustering", "broadcasting"] = "clustering"
-    offsets_file: str | None = None
+    offsets_file: str | PathLike[str] | None = None
+
+    @property
+    def broadcasting(self) -> bool:
+        """True if each member gets every record."""
+        return self.mode == "broadcasting"
 
     def __post_init__(self) -> None:
         limits = {
@@ -379,8 +383,6 @@ class ConsumerSettings:
             "hold_ms": (0, 60_000),
             "max_retries": (0, 10_000),
             "heartbeat_ms": (100, 60_000),
-            "lock_ms": (100, 20_000),
-            "retry_pause_ms": (0, 3_600_000),
             **dict.fromkeys(("rebalance_ms", "commit_ms"), (100, 3_600_000)),
         }
         problems = [
@@ -398,27 +400,21 @@ class ConsumerSettings:
                 f"allocation is {self.allocation!r}; 'average', 'circle', 'hash' or a function is "
                 "allowed"
             )
-        problems += self._mode_problems()
+        if self.mode not in {"clustering", "broadcasting"}:
+            problems.append(f"mode is {self.mode!r}; 'clustering' or 'broadcasting' is allowed")
+        if self.broadcasting and self.ordered:
+            problems.append(
+                "ordered has no effect with mode='broadcasting': each member reads its queues in "
+                "their order"
+            )
+        if self.offsets_file is not None and not self.broadcasting:
+            problems.append(
+                "offsets_file has no effect with mode='clustering': brokers keep the positions"
+            )
         if self.gap_policy not in {"fail", "skip"}:
             problems.append(f"gap_policy is {self.gap_policy!r}; 'fail' or 'skip' is allowed")
         if problems:
             raise errors.ConfigError(problems, subject="consumer")
-
-    def _mode_problems(self) -> list[str]:
-        if self.mode not in {"clustering", "broadcasting"}:
-            return [f"mode is {self.mode!r}; 'clustering' or 'broadcasting' is allowed"]
-        if self.mode == "clustering":
-            unused = self.offsets_file is not None
-            return ["offsets_file is for mode='broadcasting'; leave it out"] if unused else []
-        problems = []
-        if not self.offsets_file:
-            problems.append("mode='broadcasting' keeps offsets in a file: set offsets_file")
-        if self.ordered:
-            problems.append(
-                "ordered locks queues, and members with mode='broadcasting' share none: leave it "
-                "out, records come in the order of their queue"
-            )
-        return problems
 
 
 def tag_names(tags: str | Sequence[str]) -> tuple[str, ...]:

@@ -343,5 +343,6 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(scan, module)?)?;
     module.add_class::<Records>()?;
     module.add_class::<rows::Reader>()?;
+    module.add_function(wrap_pyfunction!(rows::unpack, module)?)?;
     module.add("VERSION", env!("CARGO_PKG_VERSION"))
 }

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from rocketmq_client import errors
 from rocketmq_client.model import ReceivedBatch
@@ -20,15 +20,20 @@ if TYPE_CHECKING:
     from rocketmq_client._wire.bodies import Subscription
     from rocketmq_client.model import Address, ConsumerSettings, Message, Queue
 
-__all__ = ["HeldQueue", "HeldQueues"]
+__all__ = ["LOCK_MS", "HeldQueue", "HeldQueues", "lock_is_over"]
+
+
+LOCK_MS: Final = 30_000
+"""Time for which a member relies on a broker's lock, of the 60 s after which the broker gives it to
+others."""
 
 
 @dataclass(slots=True, eq=False)
 class HeldQueue:
     """One held queue. Everything before `position` is done with; `next_offset` is pulled next, not
     before `pull_at` (ms, monotonic). `odd_since` is the time of the first answer that only a later
-    one can explain. A `revoked` queue is about to be dropped. A lock lasts until `locked_until`
-    (None: none is needed). Nothing is delivered before `deliver_at`."""
+    one can explain. A `revoked` queue is about to be dropped. `locked_at` is when the broker last
+    locked it for this member, None where members need no locks."""
 
     queue: Queue
     address: Address
@@ -43,16 +48,7 @@ class HeldQueue:
     pull_at: int = 0
     odd_since: int | None = None
     revoked: bool = False
-    locked_until: int | None = None
-    deliver_at: int = 0
-
-    def has_lock(self, now: int) -> bool:
-        """Return whether the queue's lock lasts, or it needs none."""
-        return self.locked_until is None or now < self.locked_until
-
-    def is_usable(self, now: int) -> bool:
-        """Return whether the queue stays with this member and may be read."""
-        return not self.revoked and self.has_lock(now)
+    locked_at: int | None = None
 
     @property
     def count(self) -> int:
@@ -78,6 +74,11 @@ class HeldQueue:
         self.records.clear()
         self.bytes, self.delivered = 0, None
         self.position = self.next_offset = offset
+
+
+def lock_is_over(held: HeldQueue, now: int) -> bool:
+    """Return True for a queue that needs a lock and has none that is reliable at `now`."""
+    return held.locked_at is not None and now - held.locked_at >= LOCK_MS
 
 
 class HeldQueues:
@@ -120,8 +121,7 @@ class HeldQueues:
             held
             for held in self._held.values()
             if held.address == address
-            and not held.in_flight
-            and held.is_usable(now)
+            and not (held.in_flight or held.revoked or lock_is_over(held, now))
             and held.pull_at <= now
             and held.queue not in self.paused
             and held.count < limits.queue_records
@@ -130,31 +130,18 @@ class HeldQueues:
 
     def take(self, now: int) -> ReceivedBatch | None:
         """Return the next batch, of the queue whose turn it is among those that have records and no
-        open batch; None without one."""
+        open batch; None without one. A queue whose lock is too old at `now` has no turn."""
         for _ in range(len(self._turns)):
             held = self._turns[0]
             self._turns.rotate(-1)
-            if self._is_deliverable(held, now) and held.deliver_at <= now:
+            closed = held.revoked or held.queue in self.paused or lock_is_over(held, now)
+            if held.delivered is None and held.records and not closed:
                 count = min(self._settings.batch_records, len(held.records))
                 messages = tuple(held.records.popleft() for _ in range(count))
                 following = messages[-1].offset + 1 if held.records else held.next_offset
                 held.delivered = ReceivedBatch(held.queue, messages, following)
                 return held.delivered
         return None
-
-    def wait_ms(self, now: int) -> int | None:
-        """Return the time until a batch that was put back for a while is delivered, None without
-        one."""
-        waits = [
-            held.deliver_at - now
-            for held in self._held.values()
-            if held.deliver_at > now and self._is_deliverable(held, now)
-        ]
-        return min(waits, default=None)
-
-    def _is_deliverable(self, held: HeldQueue, now: int) -> bool:
-        usable = held.is_usable(now) and held.queue not in self.paused
-        return usable and held.delivered is None and bool(held.records)
 
     def confirm(self, batch: ReceivedBatch) -> int:
         """Move the position past the batch and return it. Raises `errors.StaleBatch`."""
@@ -165,12 +152,11 @@ class HeldQueues:
         held.skip_filtered()
         return held.position
 
-    def reject(self, batch: ReceivedBatch, deliver_at: int = 0) -> None:
-        """Put the batch back, to be delivered no sooner than at a time. Raises
-        `errors.StaleBatch`."""
+    def reject(self, batch: ReceivedBatch) -> None:
+        """Put the batch back. Raises `errors.StaleBatch`."""
         held = self.require_open(batch)
         held.records.extendleft(reversed(batch.messages))
-        held.delivered, held.deliver_at = None, deliver_at
+        held.delivered = None
 
     def is_open(self, batch: ReceivedBatch) -> bool:
         """Return whether the batch can be confirmed."""

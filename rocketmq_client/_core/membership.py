@@ -1,14 +1,12 @@
-"""Membership in a group: heartbeats, allocation of queues, pulls, commits.
+"""Membership in a group: heartbeats, allocation of queues, locks, pulls, commits.
 
 Members make each other known with heartbeats to all masters of their topics; each then computes
 which queues it holds from the broker's list of members, so members of all languages work together.
 A broker tells the members of its connections when that list changes. Java members also subscribe to
 ``%RETRY%<group>``, where records that a member sent back arrive, and divide its queues among all
-members: every member must read its share.
-
-A member that consumes in order locks a queue before it looks up where to begin, and counts on the
-lock for a while after each renewal; a queue with an open batch is given up once that is settled. A
-broadcasting member shares nothing: it holds all queues and keeps its offsets itself.
+members: every member must read its share. Ordered members hold a queue only while the broker has
+locked it for them. In broadcasting mode each member holds all queues, and keeps its positions
+itself.
 
 The shells run `round` again and again in one thread or task, and `pulling` in one per broker.
 
@@ -17,7 +15,7 @@ Source: `docs/rocketmq-protocol/wire.md#groups`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from rocketmq_client import errors
 from rocketmq_client._core.allocation import allocation_named
@@ -25,12 +23,13 @@ from rocketmq_client._core.ends import queue_ends
 from rocketmq_client._core.groups import (
     commit_offset,
     committed_offset,
+    lock_queues,
     members,
     send_back,
+    unlock_queues,
     unregister,
 )
-from rocketmq_client._core.held_queues import HeldQueue, HeldQueues
-from rocketmq_client._core.local_offsets import LocalOffsets
+from rocketmq_client._core.held_queues import HeldQueue, HeldQueues, lock_is_over
 from rocketmq_client._core.pull_errors import REMOVING
 from rocketmq_client._core.pulling import (
     PullAnswer,
@@ -39,7 +38,6 @@ from rocketmq_client._core.pulling import (
     pull_request,
     tags_to_keep,
 )
-from rocketmq_client._core.queue_locks import LOCK_LASTS_MS, lock, unlock
 from rocketmq_client._core.times import boundary_at
 from rocketmq_client._wire import codes
 from rocketmq_client._wire.bodies import RETRY_PREFIX, Subscription, heartbeat_body
@@ -47,7 +45,7 @@ from rocketmq_client.model import ConsumerStats, tag_names
 from tubemq_client._core.effects import Await, AwaitAny, Now, Post, Sleep, WallClock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from rocketmq_client._core.cluster import Cluster
     from rocketmq_client._wire.bodies import TopicRoute
@@ -55,10 +53,18 @@ if TYPE_CHECKING:
     from rocketmq_client.model import Address, ConsumerSettings, Message, Queue, ReceivedBatch
     from tubemq_client._core.effects import Conversation, Ticket
 
-__all__ = ["Membership"]
+__all__ = ["RETRY_PAUSE_S", "Membership", "OnError"]
+
+OnError = Literal["stop", "send_back", "retry"]
+
+RETRY_PAUSE_S: Final = 1.0
+"""Pause before a batch whose handler failed comes again, as Java's ordered members have it."""
 
 _PAUSE_MS: Final = 1_000
 """Pause after a failure of a broker."""
+
+_LOCK_PERIOD_MS: Final = 20_000
+"""Time between renewals of locks, as Java's members have it."""
 
 _LISTEN_MS: Final = 100
 """Time after which a puller looks for queues that have become ready."""
@@ -95,14 +101,16 @@ class Membership:
         self.addresses: set[Address] = set()
         self.closing = False
         self._cluster = cluster
-        self._broadcasting = settings.mode == "broadcasting"
-        self._subscriptions = _subscriptions(group, topics, sent_back=not self._broadcasting)
+        self._subscriptions = _subscriptions(group, topics, broadcasting=settings.broadcasting)
         self._allocate = allocation_named(settings.allocation)
         self._wake, self._ready = wake, ready
         self._version = 0
         self._beat_at: dict[Address, int] = {}
         self._rebalance_at = self._commit_at = self._lock_at = 0
-        self._offsets: LocalOffsets | None = None
+        self.positions: dict[Queue, int] = {}
+        """Positions of a broadcasting member, which no broker keeps; `moved` if they changed since
+        the shell has stored them."""
+        self.moved = False
         self._failure: BaseException | None = None
 
     # -- called by the shells -------------------------------------------------------------------
@@ -121,14 +129,9 @@ class Membership:
         self._failure = self._failure or error
         self._ready()
 
-    def keep_offsets(self, content: bytes, write: Callable[[bytes], object]) -> None:
-        """Keep offsets in a file of this content instead of at the brokers. Raises
-        `errors.ConfigError`."""
-        self._offsets = LocalOffsets(self.group, content, write)
-
     def take(self, now: int) -> ReceivedBatch | None:
-        """Return the next batch, None without one. Raises `errors.ClosedError`, and the error that
-        ended the membership."""
+        """Return the next batch at `now` (ms, monotonic), None without one. Raises
+        `errors.ClosedError`, and the error that ended the membership."""
         if self.closing:
             raise errors.ClosedError("the consumer is closed")
         batch = self.held.take(now)
@@ -140,24 +143,21 @@ class Membership:
             raise self._failure
         return batch
 
-    def confirm(self, batch: ReceivedBatch) -> int:
-        """Move the position past the batch and return it. Raises `errors.StaleBatch`."""
-        held = self.held.require_open(batch)
-        position = self.held.confirm(batch)
-        self._settled(held)
-        return position
-
-    def reject(self, batch: ReceivedBatch, deliver_at: int = 0) -> None:
-        """Put the batch back, to be delivered no sooner than at a time. Raises
-        `errors.StaleBatch`."""
-        held = self.held.require_open(batch)
-        self.held.reject(batch, deliver_at)
-        self._settled(held)
-
-    def _settled(self, held: HeldQueue) -> None:
-        self._ready()
-        if held.revoked:  # it was only waiting for this
-            self._rebalance_soon()
+    def check_run(self, workers: int, on_error: OnError) -> None:
+        """Raise `errors.ConfigError` for arguments of `run` that are wrong for this member."""
+        problems = []
+        if workers < 1:
+            problems.append(f"workers is {workers}; at least 1 is allowed")
+        if on_error not in ("stop", "send_back", "retry"):
+            problems.append(f"on_error is {on_error!r}; 'stop', 'send_back' or 'retry' is allowed")
+        if on_error == "send_back" and (self.settings.ordered or self.settings.broadcasting):
+            problems.append(
+                "on_error='send_back' is for clustering members that are not ordered: later "
+                "records of the queue would come first, and a broadcast one to a single member; "
+                "choose 'retry'"
+            )
+        if problems:
+            raise errors.ConfigError(problems, subject="run")
 
     def open(self) -> Conversation[None]:
         """Check that the topics exist, before the first round. Raises `errors.UnknownTopic`."""
@@ -169,22 +169,22 @@ class Membership:
     def round(self) -> Conversation[int]:
         """Do what is due: heartbeats, allocation, commits. Return the time until more is due."""
         now = yield Now()
-        if self.settings.ordered and now >= self._lock_at:
-            self._lock_at = now + self.settings.lock_ms
-            yield from self._renew_locks(now)
         allocate = now >= self._rebalance_at
         routes: dict[str, TopicRoute | None] = {}
         if allocate:
             self._rebalance_at = now + self.settings.rebalance_ms
             routes = yield from self._find_routes()
         yield from self._send_heartbeats(now)
+        if self.settings.ordered and now >= self._lock_at:
+            yield from self._renew_locks(now)
         if allocate:
             yield from self._rebalance(routes)
         if now >= self._commit_at:
             self._commit_at = now + self.settings.commit_ms
             yield from self.commit()
-        locks = [self._lock_at] if self.settings.ordered else []
-        due = min(self._rebalance_at, self._commit_at, *locks, *self._beat_at.values())
+        due = min(self._rebalance_at, self._commit_at, *self._beat_at.values())
+        if self.settings.ordered:
+            due = min(due, self._lock_at)
         now = yield Now()
         return max(0, int(due - now))
 
@@ -192,27 +192,15 @@ class Membership:
         """Commit what is confirmed."""
         yield from self._commit(self.held.uncommitted())
 
-    def retry(self, batch: ReceivedBatch, delay_level: int) -> Conversation[None]:
-        """Deliver a batch again whose listener failed: from the broker; from memory, after a pause,
-        if its queue must wait for it or the broker cannot take it. Raises `errors.StaleBatch`."""
-        self.stats.failed_batches += 1
-        if not (self.settings.ordered or self._broadcasting):
-            try:
-                yield from self.send_back(batch, None, delay_level)
-            except (errors.NetworkError, errors.ServerError):
-                pass  # some may come twice
-            else:
-                return
-        self.reject(batch, (yield Now()) + self.settings.retry_pause_ms)
-
     def send_back(
         self, batch: ReceivedBatch, messages: Sequence[Message] | None, delay_level: int
     ) -> Conversation[int]:
         """Send records of the batch back, then confirm the batch; return the queue's position.
         Raises `errors.StaleBatch`."""
-        if self._broadcasting:
+        if self.settings.broadcasting:
             raise errors.ConfigError(
-                "a broadcasting member cannot send records back; reject the batch", subject="mode"
+                "a broadcasting member cannot send records back: they would come to one member",
+                subject="consumer",
             )
         chosen = batch.messages if messages is None else messages
         if strangers := [message for message in chosen if message not in batch.messages]:
@@ -232,7 +220,7 @@ class Membership:
                 max_retries=self.settings.max_retries,
             )
             self.stats.sent_back += 1
-        return self.confirm(batch)
+        return self.held.confirm(batch)
 
     def leave(self) -> Conversation[None]:
         """Commit what is confirmed and leave the group, at the end."""
@@ -271,8 +259,8 @@ class Membership:
             {self.group: self._subscriptions},
             self._version,
             kind="CONSUME_PASSIVELY",
-            mode=self.settings.mode.upper(),
             consume_from=_CONSUME_FROM.get(str(start), "CONSUME_FROM_TIMESTAMP"),
+            mode="BROADCASTING" if self.settings.broadcasting else "CLUSTERING",
         )
         for address in [address for address, due in self._beat_at.items() if due <= now]:
             try:
@@ -292,7 +280,7 @@ class Membership:
             route = routes.get(item.topic)
             if route is None:
                 continue
-            if self._broadcasting:
+            if self.settings.broadcasting:
                 yield from self._hold(item, route, route.readable())
                 continue
             names = yield from self._members(route)
@@ -324,28 +312,25 @@ class Membership:
     ) -> Conversation[None]:
         """Hold exactly `share` of a topic's queues."""
         mine = [held for held in self.held if held.queue.topic == item.topic]
-        for held in mine:
-            held.revoked = held.queue not in share
-        given_up = [held for held in mine if held.revoked]
-        if self.settings.ordered:  # the next member waits for the lock
-            given_up = [held for held in given_up if held.delivered is None]
-        yield from self._commit(self.held.uncommitted([held.queue for held in given_up]))
-        for held in given_up:
-            self.held.drop(held.queue)
-        locked_until = None
-        if self.settings.ordered:
-            yield from self._unlock(given_up)
-            locked_until = (yield Now()) + LOCK_LASTS_MS
-            new = [queue for queue in share if queue not in self.held]
-            locked = yield from self._lock_new(route, new)
-            share = [queue for queue in share if queue in self.held or queue in locked]
+        yield from self._give_up([held for held in mine if held.queue not in share])
+        found: dict[Queue, Address] = {}
         for queue in share:
             address = route.address(queue.broker)
             if address is None:
                 continue
             if queue in self.held:
-                self.held.get(queue).address = address
-                continue
+                held = self.held.get(queue)
+                held.address, held.revoked = address, False
+            else:
+                found[queue] = address
+        locked_at = None
+        if self.settings.ordered and found:
+            locked_at = yield Now()
+            locked = yield from self._lock(found)
+            if len(locked) < len(found):  # its last holder has not released it yet
+                self._rebalance_at = min(self._rebalance_at, locked_at + _PAUSE_MS)
+            found = {queue: at for queue, at in found.items() if queue in locked}
+        for queue, address in found.items():
             try:
                 start, committed = yield from self._start_of(route, queue)
             except (errors.NetworkError, errors.ServerError) as error:
@@ -353,16 +338,77 @@ class Membership:
                     raise
                 self._rebalance_at = min(self._rebalance_at, (yield Now()) + _PAUSE_MS)
                 continue
-            self.held.hold(
-                HeldQueue(queue, address, item, start, committed, start, locked_until=locked_until)
-            )
+            held = HeldQueue(queue, address, item, start, committed, start, locked_at=locked_at)
+            self.held.hold(held)
+
+    def _give_up(self, given_up: Sequence[HeldQueue]) -> Conversation[None]:
+        """Commit and drop queues. An ordered member keeps a queue, and its lock, until its open
+        batch is settled: the next one must not begin before."""
+        for held in given_up:
+            held.revoked = True
+        if self.settings.ordered and any(held.delivered for held in given_up):
+            self._rebalance_at = min(self._rebalance_at, (yield Now()) + _PAUSE_MS)
+            given_up = [held for held in given_up if held.delivered is None]
+        yield from self._commit(self.held.uncommitted([held.queue for held in given_up]))
+        if self.settings.ordered:
+            yield from self._unlock(given_up)
+        for held in given_up:
+            self.held.drop(held.queue)
+
+    def _lock(self, queues: Mapping[Queue, Address]) -> Conversation[set[Queue]]:
+        """Return those of the queues that their brokers have locked for this member."""
+        locked: set[Queue] = set()
+        for (address, _), group in _by_broker(queues).items():
+            try:
+                locked |= yield from lock_queues(
+                    self._cluster, address, self.group, self.client_id, group
+                )
+            except (errors.NetworkError, errors.ServerError) as error:
+                if error.fatal:
+                    raise
+        return locked
+
+    def _unlock(self, held_queues: Sequence[HeldQueue]) -> Conversation[None]:
+        addresses = {held.queue: held.address for held in held_queues}
+        for (address, _), group in _by_broker(addresses).items():
+            yield from unlock_queues(self._cluster, address, self.group, self.client_id, group)
+
+    def _renew_locks(self, now: int) -> Conversation[None]:
+        """Renew the locks of all queues. A queue that another member has locked is dropped without
+        a commit, and one whose lock could not be renewed for `LOCK_MS`."""
+        self._lock_at = now + _LOCK_PERIOD_MS
+        addresses = {held.queue: held.address for held in self.held}
+        for (address, _), group in _by_broker(addresses).items():
+            try:
+                locked = yield from lock_queues(
+                    self._cluster, address, self.group, self.client_id, group
+                )
+            except (errors.NetworkError, errors.ServerError):
+                self._lock_at = min(self._lock_at, now + _PAUSE_MS)
+                continue
+            for queue in group:
+                held = self.held.get(queue)
+                if queue in locked:
+                    held.locked_at = now
+                else:
+                    self._drop_unlocked(held)
+        now = yield Now()
+        for held in self.held:
+            if lock_is_over(held, now):
+                self._drop_unlocked(held)
+
+    def _drop_unlocked(self, held: HeldQueue) -> None:
+        held.revoked = True
+        self.held.drop(held.queue)
+        self.stats.lost_locks += 1
+        self._rebalance_at = 0
 
     def _start_of(self, route: TopicRoute, queue: Queue) -> Conversation[tuple[int, int | None]]:
         """Return the offset to begin at, and the committed one. Without one the queue begins as
         `consume_from` says; that is committed, lest a successor begin later. Records that were sent
         back are never left out."""
-        if self._offsets is not None:
-            committed = self._offsets.get(queue)
+        if self.settings.broadcasting:
+            committed = self.positions.get(queue)
         else:
             committed = yield from committed_offset(self._cluster, route, queue, self.group)
         if committed is not None:
@@ -379,13 +425,14 @@ class Membership:
     def _commit(self, queues: Sequence[HeldQueue]) -> Conversation[None]:
         """Commit positions; what fails is tried again at the next time. A broker that cannot be
         reached is asked once."""
-        if self._offsets is not None:
-            self._store(self._offsets, queues)
+        if self.settings.broadcasting:
+            for held in queues:
+                self.positions[held.queue] = held.committed = held.position
+                self.moved = True
             return
         away: set[Address] = set()
-        now = yield Now()
         for held in queues:
-            if held.address in away or not held.has_lock(now):
+            if held.address in away:
                 continue
             position = held.position
             try:
@@ -397,71 +444,6 @@ class Membership:
             else:
                 held.committed = position
                 self.stats.commits += 1
-
-    def _store(self, offsets: LocalOffsets, queues: Sequence[HeldQueue]) -> None:
-        positions = [(held, held.position) for held in queues]
-        if not positions:
-            return
-        try:
-            offsets.store((held.queue, position) for held, position in positions)
-        except OSError as error:
-            self.stats.failed_commits += 1
-            self.fail(
-                errors.ConfigError(f"offsets cannot be stored: {error}", subject="offsets_file")
-            )
-            return
-        for held, position in positions:
-            held.committed = position
-        self.stats.commits += len(positions)
-
-    # -- locks ----------------------------------------------------------------------------------
-
-    def _lock_new(self, route: TopicRoute, queues: Sequence[Queue]) -> Conversation[set[Queue]]:
-        """Return those of the queues that this member has locked; it soon tries the others
-        again."""
-        locked: set[Queue] = set()
-        for name, address in sorted(route.masters().items()):
-            mine = [queue for queue in queues if queue.broker == name]
-            if not mine:
-                continue
-            try:
-                locked |= yield from lock(self._cluster, address, self.group, self.client_id, mine)
-            except (errors.NetworkError, errors.ServerError) as error:
-                if error.fatal:
-                    raise
-        if not locked.issuperset(queues):
-            self._rebalance_at = min(self._rebalance_at, (yield Now()) + _PAUSE_MS)
-        return locked
-
-    def _renew_locks(self, now: int) -> Conversation[None]:
-        """Renew the locks of held queues. A queue that another member has locked, or whose lock no
-        broker renewed in time, is given up without a commit."""
-        for address, mine in _by_address(self.held).items():
-            sent_at = yield Now()
-            try:
-                kept = yield from lock(
-                    self._cluster,
-                    address,
-                    self.group,
-                    self.client_id,
-                    [held.queue for held in mine],
-                )
-            except (errors.NetworkError, errors.ServerError):
-                self._lock_at = now + _PAUSE_MS
-                lost = [held for held in mine if not held.has_lock(sent_at)]
-            else:
-                lost = [held for held in mine if held.queue not in kept]
-                for held in mine:
-                    held.locked_until = sent_at + LOCK_LASTS_MS
-            for held in lost:
-                self.held.drop(held.queue)
-                self.stats.lost_locks += 1
-                self._rebalance_at = 0
-
-    def _unlock(self, queues: Iterable[HeldQueue]) -> Conversation[None]:
-        for address, mine in _by_address(queues).items():
-            chosen = [held.queue for held in mine]
-            yield from unlock(self._cluster, address, self.group, self.client_id, chosen)
 
     # -- pulls ----------------------------------------------------------------------------------
 
@@ -586,22 +568,23 @@ class Membership:
         )
 
 
-def _by_address(queues: Iterable[HeldQueue]) -> dict[Address, list[HeldQueue]]:
-    found: dict[Address, list[HeldQueue]] = {}
-    for held in queues:
-        found.setdefault(held.address, []).append(held)
-    return found
-
-
 def _subscriptions(
-    group: str, topics: Mapping[str, str | Sequence[str]], *, sent_back: bool
+    group: str, topics: Mapping[str, str | Sequence[str]], *, broadcasting: bool
 ) -> tuple[Subscription, ...]:
-    """Return the subscriptions, among them that of the records that were `sent_back`. Raises
-    `errors.ConfigError`."""
+    """Return the subscriptions; in clustering mode the last is that of the records that were sent
+    back. Raises `errors.ConfigError`."""
     problems = [] if group.strip() else ["group is empty"]
     if not topics:
         problems.append("topics: give at least one, as {topic: tags}; no tags stand for all")
     if problems:
         raise errors.ConfigError(problems, subject="consumer")
-    wanted = [by_tags(topic, tag_names(tags)) for topic, tags in topics.items()]
-    return (*wanted, Subscription(RETRY_PREFIX + group)) if sent_back else tuple(wanted)
+    wanted = tuple(by_tags(topic, tag_names(tags)) for topic, tags in topics.items())
+    return wanted if broadcasting else (*wanted, Subscription(RETRY_PREFIX + group))
+
+
+def _by_broker(queues: Mapping[Queue, Address]) -> dict[tuple[Address, str], list[Queue]]:
+    """Group queues by the address and the name of their broker."""
+    groups: dict[tuple[Address, str], list[Queue]] = {}
+    for queue, address in queues.items():
+        groups.setdefault((address, queue.broker), []).append(queue)
+    return groups

@@ -7,16 +7,17 @@ per broker that pulls and listens. `sync.consumer` is the sync version.
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import secrets
+from contextlib import suppress
+from inspect import isawaitable
 from typing import TYPE_CHECKING, Self
 
 from rocketmq_client import errors
 from rocketmq_client._core.cluster import Cluster
-from rocketmq_client._core.membership import Membership
-from rocketmq_client._offsets_file import OffsetsFile
+from rocketmq_client._core.membership import RETRY_PAUSE_S, Membership, OnError
 from rocketmq_client._wire.codec import RocketMQCodec
+from rocketmq_client.local_offsets import LocalOffsets
 from rocketmq_client.model import ConsumerSettings
 from tubemq_client._io.asyncio_driver import AsyncDriver
 from tubemq_client._io.asyncio_sync import Notifier
@@ -24,15 +25,7 @@ from tubemq_client._io.closing import AsyncClosing
 from tubemq_client._io.host import now_ms
 
 if TYPE_CHECKING:
-    from collections.abc import (
-        AsyncGenerator,
-        Awaitable,
-        Callable,
-        Coroutine,
-        Iterable,
-        Mapping,
-        Sequence,
-    )
+    from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
     from typing import Any
 
     from rocketmq_client.model import (
@@ -46,13 +39,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Consumer"]
 
-_LOG = logging.getLogger(__name__)
-
 
 class Consumer(AsyncClosing):
     """Member of a consumer group: queues are divided among all members, offsets are kept by the
-    brokers. `ConsumerSettings` also has locks of queues, for order across members, and
-    broadcasting: each member reads all queues and keeps offsets in a file.
+    brokers. With ``ConsumerSettings(ordered=True)`` records of a queue are handled in their order
+    by one member at a time; with ``mode="broadcasting"`` each member gets every record and keeps
+    its positions in a file.
 
     `topics` maps each topic to the tags that are read, none for all; all members of a group, in any
     language, must have the same topics, tags and strategy. At least once: a record is delivered
@@ -81,7 +73,8 @@ class Consumer(AsyncClosing):
         )
         codec = RocketMQCodec(self._member.notice)
         self._driver = AsyncDriver(settings.network(), None, codec)
-        self._file = OffsetsFile(path) if (path := self._member.settings.offsets_file) else None
+        self._offsets: LocalOffsets | None = None
+        self._stopped = asyncio.Event()
         self._keeper: asyncio.Task[None] | None = None
         self._pullers: dict[Address, asyncio.Task[None]] = {}
 
@@ -116,11 +109,11 @@ class Consumer(AsyncClosing):
         if self._keeper is not None or self._member.closing:
             raise errors.ConfigError("a consumer is started once", subject="consumer")
         try:
-            if self._file is not None:
-                self._member.keep_offsets(self._file.read(), self._file.write)
+            await self._open_offsets()
             await self._driver.run(self._member.open())
         except BaseException:
-            await self._close_connections()
+            self._close_offsets()
+            await self._driver.close()
             raise
         self._keeper = self._task("group", self._keep())
 
@@ -132,27 +125,33 @@ class Consumer(AsyncClosing):
         error that ended the membership: `errors.DataLoss`, `errors.CorruptRecord`,
         `errors.NoPermission`, ….
         """
+        return await self._receive(timeout_ms, lambda: False)
+
+    async def _receive(
+        self, timeout_ms: int | None, is_over: Callable[[], bool]
+    ) -> ReceivedBatch | None:
         loop = asyncio.get_running_loop()
         over = None if timeout_ms is None else loop.time() + timeout_ms / 1000
         while True:
             seen = self._ready.count
             batch = self._member.take(now_ms())
             left_s = None if over is None else over - loop.time()
-            if batch is not None or (left_s is not None and left_s <= 0):
+            if batch is not None or is_over() or (left_s is not None and left_s <= 0):
                 return batch
-            pause_ms = self._member.held.wait_ms(now_ms())
-            waits = [left_s, None if pause_ms is None else pause_ms / 1000]
-            await self._ready.wait(seen, min((s for s in waits if s is not None), default=None))
+            await self._ready.wait(seen, left_s)
 
     async def confirm(self, batch: ReceivedBatch) -> int:
         """Move the group past `batch`; return the queue's position. It is committed within
         `commit_ms`. Raises `errors.StaleBatch` if the batch is no longer this member's."""
-        return self._member.confirm(batch)
+        position = self._member.held.confirm(batch)
+        self._ready.notify()
+        return position
 
     async def reject(self, batch: ReceivedBatch) -> None:
         """Deliver the batch again, to this member or to the queue's next one. Raises
         `errors.StaleBatch`."""
-        self._member.reject(batch)
+        self._member.held.reject(batch)
+        self._ready.notify()
 
     async def send_back(
         self,
@@ -170,7 +169,9 @@ class Consumer(AsyncClosing):
         Raises `errors.StaleBatch`, and what the broker answers.
         """
         work = self._member.send_back(batch, messages, delay_level)
-        return await self._driver.run(work)
+        position = await self._driver.run(work)
+        self._ready.notify()
+        return position
 
     async def batches(self, timeout_ms: int | None = None) -> AsyncGenerator[ReceivedBatch, None]:
         """Yield batches until none arrives within `timeout_ms`.
@@ -193,54 +194,78 @@ class Consumer(AsyncClosing):
 
     async def run(
         self,
-        listener: Callable[[ReceivedBatch], Awaitable[object]],
+        handler: Callable[[ReceivedBatch], object],
         *,
-        tasks: int = 4,
-        delay_level: int = 0,
+        workers: int = 1,
+        on_error: OnError = "stop",
     ) -> None:
-        """Await `listener` with batches, in `tasks` tasks, until another task calls `close`.
+        """Call `handler` with every batch, up to `workers` at a time, until `stop` or `close`.
 
-        A batch is confirmed when its call returns. When the listener raises, the batch is sent
-        back at `delay_level`, as `send_back` does; with locks or in broadcasting mode it is
-        delivered again after `retry_pause_ms`, and its queue waits. The listener has one batch of
-        a queue at a time, in the order of the queue. It may confirm, reject or send back its batch
-        itself. Raises the error that ended the membership.
+        A batch is confirmed when the handler returns, unless the handler has settled it itself.
+        When it raises, "stop" rejects the batch, ends the run and raises the exception; "send_back"
+        hands the batch's records back to their broker, which delivers them again later, up to
+        `max_retries` times; "retry" delivers the batch again after a second, and no other record of
+        its queue before: the one for ordered members. A coroutine function is awaited; a plain one
+        runs on the event loop and must not block it. Raises what `receive` raises.
         """
+        self._member.check_run(workers, on_error)
+        self._stopped.clear()
+        problems: list[BaseException] = []
 
-        async def serve() -> None:
-            while True:
-                try:
-                    batch = await self.receive()
-                except errors.ClosedError:
-                    return
-                assert batch is not None, "there is no limit"
-                await self._serve(batch, listener, delay_level)
+        async def work() -> None:
+            try:
+                while not self._stopped.is_set():
+                    batch = await self._receive(None, self._stopped.is_set)
+                    if batch is not None:
+                        await self._handle(batch, handler, on_error)
+            except errors.ClosedError:
+                pass  # `close` ends the run
+            except Exception as error:  # noqa: BLE001 - raised by `run`
+                problems.append(error)
+                await self.stop()
 
-        servers = [asyncio.create_task(serve()) for _ in range(tasks)]
+        tasks = [
+            asyncio.create_task(work(), name=f"rocketmq-consumer-worker-{n}")
+            for n in range(workers)
+        ]
         try:
-            await asyncio.gather(*servers)
+            await asyncio.gather(*tasks, return_exceptions=True)
         finally:
-            for server in servers:
-                server.cancel()
-            await asyncio.gather(*servers, return_exceptions=True)
+            await self.stop()
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        if problems:
+            raise problems[0]
 
-    async def _serve(
+    async def stop(self) -> None:
+        """End a running `run`; handlers finish their batches."""
+        self._stopped.set()
+        self._ready.notify()
+
+    async def _handle(
         self,
         batch: ReceivedBatch,
-        listener: Callable[[ReceivedBatch], Awaitable[object]],
-        delay_level: int,
+        handler: Callable[[ReceivedBatch], object],
+        on_error: OnError,
     ) -> None:
+        settle: Callable[[ReceivedBatch], Coroutine[Any, Any, object]] = self.confirm
         try:
-            try:
-                await listener(batch)
-            except asyncio.CancelledError:
-                await self.reject(batch)
+            done = handler(batch)
+            if isawaitable(done):
+                await done
+        except Exception:
+            if on_error == "stop":
+                with suppress(errors.StaleBatch):
+                    await self.reject(batch)
                 raise
-            except Exception:  # noqa: BLE001 - the listener's own
-                _LOG.exception("the listener failed on records of %s", batch.queue)
-                await self._driver.run(self._member.retry(batch, delay_level))
-            else:
-                await self.confirm(batch)
+            settle = self.send_back if on_error == "send_back" else self.reject
+            self.stats.failed_batches += 1
+            if on_error == "retry":
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._stopped.wait(), RETRY_PAUSE_S)
+        try:
+            await settle(batch)
         except errors.StaleBatch:
             if not self._member.held.is_past(batch):
                 self.stats.stale_batches += 1
@@ -248,6 +273,7 @@ class Consumer(AsyncClosing):
     async def commit(self) -> None:
         """Commit all confirmed positions now."""
         await self._driver.run(self._member.commit())
+        await self._save_offsets()
 
     async def pause(self, queues: Iterable[Queue]) -> None:
         """Neither pull nor deliver these queues until `resume`; they stay held, also after they
@@ -265,7 +291,7 @@ class Consumer(AsyncClosing):
         if self._member.closing:
             return
         self._member.closing = True
-        self._ready.notify()
+        await self.stop()
         try:
             tasks = [*self._pullers.values(), *([self._keeper] if self._keeper else [])]
             for task in tasks:
@@ -273,15 +299,28 @@ class Consumer(AsyncClosing):
             await asyncio.gather(*tasks, return_exceptions=True)
             if self._keeper is not None:
                 await self._driver.finish(self._member.leave())
+                await self._save_offsets()
         finally:
-            await self._close_connections()
-
-    async def _close_connections(self) -> None:
-        try:
+            self._close_offsets()
             await self._driver.close()
-        finally:
-            if self._file is not None:
-                self._file.close()
+
+    # -- positions of a broadcasting member -----------------------------------------------------
+
+    async def _open_offsets(self) -> None:
+        path = self._member.settings.offsets_file
+        if path is not None:
+            self._offsets = await asyncio.to_thread(LocalOffsets, path, self.group)
+            self._member.positions = await asyncio.to_thread(self._offsets.load)
+
+    async def _save_offsets(self) -> None:
+        if self._member.moved and self._offsets is not None:
+            self._member.moved = False
+            await asyncio.to_thread(self._offsets.save, lambda: dict(self._member.positions))
+
+    def _close_offsets(self) -> None:
+        if self._offsets is not None:
+            self._offsets.close()
+            self._offsets = None
 
     # -- tasks ----------------------------------------------------------------------------------
 
@@ -289,6 +328,7 @@ class Consumer(AsyncClosing):
         while not self._member.closing:
             seen = self._due.count
             wait_ms = await self._driver.run(self._member.round())
+            await self._save_offsets()
             for address in sorted(self._member.addresses):
                 puller = self._pullers.get(address)
                 if puller is None or puller.done():

@@ -35,7 +35,7 @@ from rocketmq_client.embedded.replies import Refused, answer, int_field
 from rocketmq_client.embedded.storage import NewRecord, QueueIndex, Storage
 from rocketmq_client.embedded.transactions import HALVES, Halves
 from rocketmq_client.errors import ProtocolViolation
-from rocketmq_client.model import Address, Credentials, Queue
+from rocketmq_client.model import Address, Credentials
 
 __all__ = ["EmbeddedBroker", "Topic"]
 
@@ -383,16 +383,19 @@ class EmbeddedBroker:
         return answer(request, body=write_json({"consumerIdList": members}))
 
     def _lock(self, request: Command, _channel: Channel) -> Command:
-        group, client, queues = _queues_to_lock(request)
-        locked = self.groups.lock(group, client, queues, time.monotonic())
+        """Lock queues for a member; the answer has those that are its own now."""
+        group, client, queues = _to_lock(request)
+        now = _now_ms()
+        own = [queue for queue in queues if self.groups.lock(group, client, queue, now)]
         items = [
-            {"brokerName": queue.broker, "queueId": queue.queue_id, "topic": queue.topic}
-            for queue in locked
+            {"topic": topic, "brokerName": self.name, "queueId": number} for topic, number in own
         ]
         return answer(request, body=write_json({"lockOKMQSet": items}))
 
     def _unlock(self, request: Command, _channel: Channel) -> Command:
-        self.groups.unlock(*_queues_to_lock(request))
+        group, client, queues = _to_lock(request)
+        for queue in queues:
+            self.groups.unlock(group, client, queue)
         return answer(request)
 
     # -- options --------------------------------------------------------------------------------
@@ -407,18 +410,6 @@ class EmbeddedBroker:
             self.options[name.strip()] = value.strip()
         self.pulls.obey(self.options)
         return answer(request)
-
-
-def _queues_to_lock(request: Command) -> tuple[str, str, list[Queue]]:
-    """Return group, client and queues of a request to lock or unlock."""
-    try:
-        body: Any = json.loads(request.body)
-        queues = [
-            Queue(item["brokerName"], item["topic"], int(item["queueId"])) for item in body["mqSet"]
-        ]
-        return str(body["consumerGroup"]), str(body["clientId"]), queues
-    except (ValueError, KeyError, TypeError) as error:
-        raise Refused(1, f"the queues to lock cannot be read: {error}") from error
 
 
 def _added() -> bytes:
@@ -437,3 +428,13 @@ def _human(count: int) -> str:
 
 def _now_ms() -> int:
     return time.time_ns() // 1_000_000
+
+
+def _to_lock(request: Command) -> tuple[str, str, list[tuple[str, int]]]:
+    """Return group, client and queues in the body of a request to lock or unlock."""
+    try:
+        body: Any = json.loads(request.body)
+        queues = [(str(item["topic"]), int(item["queueId"])) for item in body["mqSet"]]
+        return str(body["consumerGroup"]), str(body["clientId"]), queues
+    except (ValueError, KeyError, TypeError) as error:
+        raise Refused(1, f"the body of a lock cannot be read: {error}") from error

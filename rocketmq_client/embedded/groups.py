@@ -1,4 +1,4 @@
-"""Members, offsets and locks of consumer groups at one embedded broker.
+"""Members and offsets of consumer groups at one embedded broker.
 
 Membership belongs to a connection: it begins with a heartbeat and ends with the connection, or when
 the member unregisters. The other members then get a notice (request 40). In memory only.
@@ -12,12 +12,11 @@ from typing import Any, Final
 
 from rocketmq_client._wire import codes
 from rocketmq_client._wire.commands import ONE_WAY, Command
-from rocketmq_client.model import Queue
 
-__all__ = ["Groups"]
+__all__ = ["LOCK_MS", "Groups"]
 
-_LOCK_LASTS_S: Final = 60.0
-"""Time after which a lock that was not renewed is forgotten."""
+LOCK_MS: Final = 60_000
+"""Time of a lock that is not renewed (`RebalanceLockManager`, `rebalanceLockMaxLiveTime`)."""
 
 Notify = Callable[[Command], None]
 
@@ -33,9 +32,9 @@ class Groups:
         self.known = set(known)
         self.offsets = dict(offsets or {})
         self._members: dict[str, dict[object, tuple[str, Notify]]] = {}
+        self._locks: dict[tuple[str, str, int], tuple[str, int]] = {}
         self._producers: dict[str, dict[object, Notify]] = {}
         self._numbers = itertools.count(1)
-        self._locks: dict[tuple[str, Queue], tuple[str, float]] = {}
 
     def members(self, group: str) -> list[str]:
         """Return client ids, without repetition."""
@@ -58,6 +57,21 @@ class Groups:
                 self._tell(group)
         return groups
 
+    def lock(self, group: str, client: str, queue: tuple[str, int], now_ms: int) -> bool:
+        """Lock a queue for a client, for 60 s; return False while another client has it."""
+        key = (group, *queue)
+        owner, until = self._locks.get(key, (client, 0))
+        if owner != client and now_ms < until:
+            return False
+        self._locks[key] = (client, now_ms + LOCK_MS)
+        return True
+
+    def unlock(self, group: str, client: str, queue: tuple[str, int]) -> None:
+        """Release a lock of this client."""
+        key = (group, *queue)
+        if self._locks.get(key, ("", 0))[0] == client:
+            del self._locks[key]
+
     def producer(self, group: str) -> Notify | None:
         """Return how to ask a producer of the group, None without one."""
         return next(iter(self._producers.get(group, {}).values()), None)
@@ -70,22 +84,6 @@ class Groups:
         for name in [group] if group is not None else list(self._members):
             if self._members.get(name, {}).pop(channel, None) is not None:
                 self._tell(name)
-
-    def lock(self, group: str, client: str, queues: Iterable[Queue], now_s: float) -> list[Queue]:
-        """Lock queues for a client of the group, or renew their locks; return those that it has."""
-        locked = []
-        for queue in queues:
-            owner, until_s = self._locks.get((group, queue), (client, 0.0))
-            if owner == client or until_s <= now_s:
-                self._locks[group, queue] = client, now_s + _LOCK_LASTS_S
-                locked.append(queue)
-        return locked
-
-    def unlock(self, group: str, client: str, queues: Iterable[Queue]) -> None:
-        """Unlock those of the queues that the client has locked."""
-        for queue in queues:
-            if self._locks.get((group, queue), ("", 0.0))[0] == client:
-                del self._locks[group, queue]
 
     def _tell(self, group: str) -> None:
         for _, notify in list(self._members[group].values()):

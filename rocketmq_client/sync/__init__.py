@@ -1,8 +1,8 @@
 """Sync API: metadata, exact ranges, producers, group and pull consumers, administration.
 
-Works in the caller's thread; only group consumers and transactional producers start threads. `aio` has the same names for event
-loops; `_core` has the logic of both. Modules that Spark's executors do not receive are imported on
-first use.
+Works in the caller's thread; only group consumers and transactional producers start
+threads. `aio` has the same names for event loops; `_core` has the logic of both. Modules that
+Spark's executors do not receive are imported on first use.
 """
 
 from __future__ import annotations

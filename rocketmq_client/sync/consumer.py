@@ -6,19 +6,18 @@ one per broker that pulls and listens. `aio.consumer` is the asyncio version.
 
 from __future__ import annotations
 
-import logging
 import os
 import secrets
 import threading
 import time
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextlib import suppress
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from rocketmq_client import errors
 from rocketmq_client._core.cluster import Cluster
-from rocketmq_client._core.membership import Membership
-from rocketmq_client._offsets_file import OffsetsFile
+from rocketmq_client._core.membership import RETRY_PAUSE_S, Membership, OnError
 from rocketmq_client._wire.codec import RocketMQCodec
+from rocketmq_client.local_offsets import LocalOffsets
 from rocketmq_client.model import ConsumerSettings
 from tubemq_client._io.closing import Closing
 from tubemq_client._io.driver import BlockingDriver
@@ -41,16 +40,13 @@ if TYPE_CHECKING:
 __all__ = ["Consumer"]
 
 T = TypeVar("T")
-_LOOK_MS = 500
-"""Time after which a thread of `run` looks whether another one has failed."""
-
-_LOG = logging.getLogger(__name__)
 
 
 class Consumer(Closing):
     """Member of a consumer group: queues are divided among all members, offsets are kept by the
-    brokers. `ConsumerSettings` also has locks of queues, for order across members, and
-    broadcasting: each member reads all queues and keeps offsets in a file.
+    brokers. With ``ConsumerSettings(ordered=True)`` records of a queue are handled in their order
+    by one member at a time; with ``mode="broadcasting"`` each member gets every record and keeps
+    its positions in a file.
 
     `topics` maps each topic to the tags that are read, none for all; all members of a group, in any
     language, must have the same topics, tags and strategy. At least once: a record is delivered
@@ -82,7 +78,8 @@ class Consumer(Closing):
         )
         codec = RocketMQCodec(self._member.notice)
         self._driver = BlockingDriver(settings.network(), None, codec)
-        self._file = OffsetsFile(path) if (path := self._member.settings.offsets_file) else None
+        self._offsets: LocalOffsets | None = None
+        self._stopped = threading.Event()
         self._keeper: threading.Thread | None = None
         self._pullers: dict[Address, threading.Thread] = {}
 
@@ -118,11 +115,11 @@ class Consumer(Closing):
         if self._keeper is not None or self._member.closing:
             raise errors.ConfigError("a consumer is started once", subject="consumer")
         try:
-            if self._file is not None:
-                self._member.keep_offsets(self._file.read(), self._file.write)
+            self._open_offsets()
             self._run(self._member.open())
         except BaseException:
-            self._close_connections()
+            self._close_offsets()
+            self._driver.close()
             raise
         self._keeper = self._thread("group", self._keep)
 
@@ -134,29 +131,33 @@ class Consumer(Closing):
         error that ended the membership: `errors.DataLoss`, `errors.CorruptRecord`,
         `errors.NoPermission`, ….
         """
+        return self._receive(timeout_ms, lambda: False)
+
+    def _receive(self, timeout_ms: int | None, is_over: Callable[[], bool]) -> ReceivedBatch | None:
         over = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
         while True:
             seen = self._ready.count
             with self._lock:
                 batch = self._member.take(now_ms())
             left_s = None if over is None else over - time.monotonic()
-            if batch is not None or (left_s is not None and left_s <= 0):
+            if batch is not None or is_over() or (left_s is not None and left_s <= 0):
                 return batch
-            pause_ms = self._member.held.wait_ms(now_ms())
-            waits = [left_s, None if pause_ms is None else pause_ms / 1000]
-            self._ready.wait(seen, min((s for s in waits if s is not None), default=None))
+            self._ready.wait(seen, left_s)
 
     def confirm(self, batch: ReceivedBatch) -> int:
         """Move the group past `batch`; return the queue's position. It is committed within
         `commit_ms`. Raises `errors.StaleBatch` if the batch is no longer this member's."""
         with self._lock:
-            return self._member.confirm(batch)
+            position = self._member.held.confirm(batch)
+        self._ready.notify()
+        return position
 
     def reject(self, batch: ReceivedBatch) -> None:
         """Deliver the batch again, to this member or to the queue's next one. Raises
         `errors.StaleBatch`."""
         with self._lock:
-            self._member.reject(batch)
+            self._member.held.reject(batch)
+        self._ready.notify()
 
     def send_back(
         self,
@@ -174,7 +175,9 @@ class Consumer(Closing):
         Raises `errors.StaleBatch`, and what the broker answers.
         """
         work = self._member.send_back(batch, messages, delay_level)
-        return self._run(work)
+        position = self._run(work)
+        self._ready.notify()
+        return position
 
     def batches(self, timeout_ms: int | None = None) -> Iterator[ReceivedBatch]:
         """Yield batches until none arrives within `timeout_ms`.
@@ -197,50 +200,74 @@ class Consumer(Closing):
 
     def run(
         self,
-        listener: Callable[[ReceivedBatch], object],
+        handler: Callable[[ReceivedBatch], object],
         *,
-        threads: int = 4,
-        delay_level: int = 0,
+        workers: int = 1,
+        on_error: OnError = "stop",
     ) -> None:
-        """Call `listener` with batches, in `threads` threads, until another thread calls `close`.
+        """Call `handler` with every batch, up to `workers` at a time, until `stop` or `close`.
 
-        A batch is confirmed when its call returns. When the listener raises, the batch is sent
-        back at `delay_level`, as `send_back` does; with locks or in broadcasting mode it is
-        delivered again after `retry_pause_ms`, and its queue waits. The listener has one batch of
-        a queue at a time, in the order of the queue. It may confirm, reject or send back its batch
-        itself. Raises the error that ended the membership.
+        A batch is confirmed when the handler returns, unless the handler has settled it itself.
+        When it raises, "stop" rejects the batch, ends the run and raises the exception; "send_back"
+        hands the batch's records back to their broker, which delivers them again later, up to
+        `max_retries` times; "retry" delivers the batch again after a second, and no other record of
+        its queue before: the one for ordered members. Raises what `receive` raises.
         """
-        stop = threading.Event()
+        self._member.check_run(workers, on_error)
+        self._stopped.clear()
+        problems: list[BaseException] = []
 
-        def serve() -> None:
-            while not stop.is_set():
-                try:
-                    batch = self.receive(_LOOK_MS)
-                except errors.ClosedError:
-                    return
-                if batch is not None:
-                    self._serve(batch, listener, delay_level)
-
-        with ThreadPoolExecutor(threads, "rocketmq-listener") as pool:
-            servers = [pool.submit(serve) for _ in range(threads)]
+        def work() -> None:
             try:
-                wait(servers, return_when=FIRST_EXCEPTION)
-            finally:
-                stop.set()
-        for server in servers:
-            server.result()
+                while not self._stopped.is_set():
+                    batch = self._receive(None, self._stopped.is_set)
+                    if batch is not None:
+                        self._handle(batch, handler, on_error)
+            except errors.ClosedError:
+                pass  # `close` ends the run
+            except BaseException as error:  # noqa: BLE001 - raised by `run`
+                problems.append(error)
+                self.stop()
 
-    def _serve(
-        self, batch: ReceivedBatch, listener: Callable[[ReceivedBatch], object], delay_level: int
-    ) -> None:
+        threads = [
+            threading.Thread(target=work, name=f"rocketmq-consumer-worker-{n}", daemon=True)
+            for n in range(workers)
+        ]
+        for thread in threads:
+            thread.start()
         try:
-            try:
-                listener(batch)
-            except Exception:  # noqa: BLE001 - the listener's own
-                _LOG.exception("the listener failed on records of %s", batch.queue)
-                self._run(self._member.retry(batch, delay_level))
-            else:
-                self.confirm(batch)
+            for thread in threads:
+                thread.join()
+        finally:
+            self.stop()
+        if problems:
+            raise problems[0]
+
+    def stop(self) -> None:
+        """End a running `run`; handlers finish their batches."""
+        self._stopped.set()
+        self._ready.notify()
+
+    def _handle(
+        self,
+        batch: ReceivedBatch,
+        handler: Callable[[ReceivedBatch], object],
+        on_error: OnError,
+    ) -> None:
+        settle: Callable[[ReceivedBatch], object] = self.confirm
+        try:
+            handler(batch)
+        except Exception:
+            if on_error == "stop":
+                with suppress(errors.StaleBatch):
+                    self.reject(batch)
+                raise
+            settle = self.send_back if on_error == "send_back" else self.reject
+            self.stats.failed_batches += 1
+            if on_error == "retry":
+                self._stopped.wait(RETRY_PAUSE_S)
+        try:
+            settle(batch)
         except errors.StaleBatch:
             if not self._member.held.is_past(batch):
                 self.stats.stale_batches += 1
@@ -248,6 +275,7 @@ class Consumer(Closing):
     def commit(self) -> None:
         """Commit all confirmed positions now."""
         self._run(self._member.commit())
+        self._save_offsets()
 
     def pause(self, queues: Iterable[Queue]) -> None:
         """Neither pull nor deliver these queues until `resume`; they stay held, also after they
@@ -269,20 +297,37 @@ class Consumer(Closing):
         if not first:
             return
         self._due.notify()
-        self._ready.notify()
+        self.stop()
         try:
             self._join_threads()
             if self._keeper is not None:
                 self._run(self._member.leave())
+                self._save_offsets()
         finally:
-            self._close_connections()
-
-    def _close_connections(self) -> None:
-        try:
+            self._close_offsets()
             self._driver.close()
-        finally:
-            if self._file is not None:
-                self._file.close()
+
+    # -- positions of a broadcasting member -----------------------------------------------------
+
+    def _open_offsets(self) -> None:
+        path = self._member.settings.offsets_file
+        if path is not None:
+            self._offsets = LocalOffsets(path, self.group)
+            self._member.positions = self._offsets.load()
+
+    def _save_offsets(self) -> None:
+        if self._member.moved and self._offsets is not None:
+            self._offsets.save(self._positions)
+
+    def _positions(self) -> dict[Queue, int]:
+        with self._lock:
+            self._member.moved = False
+            return dict(self._member.positions)
+
+    def _close_offsets(self) -> None:
+        if self._offsets is not None:
+            self._offsets.close()
+            self._offsets = None
 
     # -- threads --------------------------------------------------------------------------------
 
@@ -293,6 +338,7 @@ class Consumer(Closing):
         while not self._member.closing:
             seen = self._due.count
             wait_ms = self._run(self._member.round())
+            self._save_offsets()
             for address in sorted(self._member.addresses):
                 puller = self._pullers.get(address)
                 if puller is None or not puller.is_alive():

@@ -10,7 +10,7 @@ import logging
 import os
 import secrets
 import threading
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from rocketmq_client import errors
 from rocketmq_client._core.transactions import Transactions
@@ -18,7 +18,7 @@ from rocketmq_client._wire.codec import RocketMQCodec
 from rocketmq_client.model import OutgoingMessage
 from rocketmq_client.sync.producer import Producer
 from tubemq_client._io.driver import BlockingDriver
-from tubemq_client._io.thread_sync import Notifier
+from tubemq_client._io.thread_sync import Notifier, serialized
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -31,9 +31,11 @@ if TYPE_CHECKING:
         ProducerSettings,
         Queue,
     )
+    from tubemq_client._core.effects import Conversation
 
 __all__ = ["TransactionalProducer"]
 
+T = TypeVar("T")
 _LOG = logging.getLogger(__name__)
 
 
@@ -70,6 +72,7 @@ class TransactionalProducer(Producer):
         self._driver = BlockingDriver(settings.network(), None, codec)
         self._check = check
         self._closing = False
+        self._lock = threading.RLock()
         self._keeper: threading.Thread | None = None
 
     def __enter__(self) -> Self:
@@ -82,7 +85,7 @@ class TransactionalProducer(Producer):
         if self._keeper is not None or self._closing:
             raise errors.ConfigError("a producer is started once", subject="producer")
         try:
-            self._driver.run(self._transactions.round())
+            self._run(self._transactions.round())
         except BaseException:
             self._driver.close()
             raise
@@ -106,17 +109,17 @@ class TransactionalProducer(Producer):
         `check` about it."""
         words = (keys,) if isinstance(keys, str) else tuple(keys)
         message = OutgoingMessage(body, tags, words, dict(properties or {}), flag)
-        return self._driver.run(self._transactions.begin(topic, message, queue))
+        return self._run(self._transactions.begin(topic, message, queue))
 
     def commit(self, half: HalfRecord) -> None:
         """Let readers see the record. After a network error the broker may not know; it asks, and
         gets this answer."""
-        self._driver.run(self._transactions.end(half, "commit"))
+        self._run(self._transactions.end(half, "commit"))
 
     def rollback(self, half: HalfRecord) -> None:
         """Drop the record. After a network error the broker may not know; it asks, and gets this
         answer."""
-        self._driver.run(self._transactions.end(half, "rollback"))
+        self._run(self._transactions.end(half, "rollback"))
 
     def close(self) -> None:
         """Stop answering brokers, which ask other producers of the group about open halves; close
@@ -127,11 +130,14 @@ class TransactionalProducer(Producer):
         if self._keeper is not None:
             self._keeper.join(10)
 
+    def _run(self, conversation: Conversation[T]) -> T:
+        return self._driver.run(serialized(conversation, self._lock))
+
     def _keep(self) -> None:
         while not self._closing:
             seen, wait_ms = self._due.count, 1_000
             try:
-                wait_ms = self._driver.run(self._transactions.round())
+                wait_ms = self._run(self._transactions.round())
                 self._answer()
             except errors.ClosedError:
                 return
@@ -147,4 +153,4 @@ class TransactionalProducer(Producer):
                     decision = self._check(check.message)
                 except Exception:  # noqa: BLE001 - the application's own
                     _LOG.exception("the check of a transaction failed")
-            self._driver.run(self._transactions.answer(check, decision))
+            self._run(self._transactions.answer(check, decision))

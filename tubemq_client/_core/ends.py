@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from tubemq_client import errors
 from tubemq_client._core.identity import end_lookup_client, end_lookup_group
+from tubemq_client._core.pipeline import together
 from tubemq_client._core.registration import (
     PRIORITY_MEMORY,
     PRIORITY_STABLE,
@@ -61,17 +62,34 @@ def store_ends(
     stable: bool,
     access: Access,
 ) -> Conversation[dict[Partition, PartitionEnds]]:
-    """Return the ends of partitions with one look-up per store, whose partitions share one log."""
-    by_store: dict[tuple[int, int], PartitionEnds] = {}
-    result: dict[Partition, PartitionEnds] = {}
-    for partition in partitions:
-        ends = by_store.get(partition.store_key)
-        if ends is None:
-            broker = brokers[partition.broker_id]
-            ends = yield from look_up_ends(partition, broker, group, stable=stable, access=access)
-            by_store[partition.store_key] = ends
-        result[partition] = PartitionEnds(partition, ends.min_offset, ends.max_offset, stable)
-    return result
+    """Return the ends of partitions with one look-up per store, whose partitions share one log.
+
+    Stores are asked at the same time, those of a broker once its first one has answered.
+    """
+    selected = list(partitions)
+    asked: dict[int, dict[tuple[int, int], Partition]] = {}
+    for partition in selected:
+        asked.setdefault(partition.broker_id, {}).setdefault(partition.store_key, partition)
+
+    def of_broker(stores: list[Partition]) -> Conversation[list[PartitionEnds]]:
+        looks = [
+            look_up_ends(store, brokers[store.broker_id], group, stable=stable, access=access)
+            for store in stores
+        ]
+        first = yield from looks[0]
+        return [first, *(yield from together(looks[1:]))]
+
+    found = yield from together([of_broker(list(stores.values())) for stores in asked.values()])
+    by_store = {ends.partition.store_key: ends for all_ends in found for ends in all_ends}
+    return {
+        partition: PartitionEnds(
+            partition,
+            by_store[partition.store_key].min_offset,
+            by_store[partition.store_key].max_offset,
+            stable,
+        )
+        for partition in selected
+    }
 
 
 def reachable_ends(
@@ -83,22 +101,34 @@ def reachable_ends(
     announce its partitions. Raises the last broker's error if none answers, and at once an error
     that waiting would not cure.
     """
-    ends: dict[Partition, PartitionEnds] = {}
-    unreachable: dict[Partition, str] = {}
-    silent: dict[int, errors.TubeMQError] = {}
-    for broker_id in sorted({partition.broker_id for partition in topic.partitions}):
-        broker_partitions = sorted(p for p in topic.partitions if p.broker_id == broker_id)
+    by_broker: dict[int, list[Partition]] = {}
+    for partition in sorted(topic.partitions):
+        by_broker.setdefault(partition.broker_id, []).append(partition)
+
+    def ask(
+        of_broker: list[Partition],
+    ) -> Conversation[dict[Partition, PartitionEnds] | errors.TubeMQError]:
         try:
-            ends |= yield from store_ends(
-                broker_partitions, topic.brokers, group, stable=stable, access=access
+            return (
+                yield from store_ends(of_broker, topic.brokers, group, stable=stable, access=access)
             )
         except errors.TubeMQError as error:
-            if not _is_away(error, announced=any(topic.partitions[p] for p in broker_partitions)):
+            if not _is_away(error, announced=any(topic.partitions[p] for p in of_broker)):
                 raise
-            silent[broker_id] = error
-            unreachable |= dict.fromkeys(broker_partitions, f"{type(error).__name__}: {error}")
-    if silent and not ends:
-        raise next(reversed(silent.values()))
+            return error
+
+    answers = yield from together([ask(of_broker) for of_broker in by_broker.values()])
+    ends: dict[Partition, PartitionEnds] = {}
+    unreachable: dict[Partition, str] = {}
+    failure: errors.TubeMQError | None = None
+    for of_broker, answer in zip(by_broker.values(), answers, strict=True):
+        if isinstance(answer, errors.TubeMQError):
+            failure = answer
+            unreachable |= dict.fromkeys(of_broker, f"{type(answer).__name__}: {answer}")
+        else:
+            ends |= answer
+    if failure is not None and not ends:
+        raise failure
     return ReachableEnds(ends, unreachable)
 
 

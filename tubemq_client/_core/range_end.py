@@ -15,12 +15,21 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tubemq_client import errors
 from tubemq_client._core.effects import Await, Sleep
+from tubemq_client._wire.fetching import whole
+from tubemq_client._wire.native import find
 
 if TYPE_CHECKING:
     from tubemq_client._core.effects import Conversation
     from tubemq_client._core.registration import Registration
 
-__all__ = ["FoundRecord", "RecordIdentity", "find_end_record", "find_record", "identity"]
+__all__ = [
+    "FoundRecord",
+    "RecordIdentity",
+    "find_end_record",
+    "find_record",
+    "identity",
+    "is_in_first_batch",
+]
 
 _RETRY_MS = 50
 _MAX_STALLS = 40
@@ -82,6 +91,20 @@ def find_record(probe: Registration, offset: int, upto: int) -> Conversation[Fou
         raise
     yield from probe.give_back()
     return None if record is None else FoundRecord(record, position)
+
+
+def is_in_first_batch(
+    probe: Registration, offset: int, record: RecordIdentity
+) -> Conversation[bool]:
+    """Return whether the batch that begins at `offset` has the record: one fetch."""
+    registered = yield from probe.register(offset)
+    try:
+        _check_offset(probe, offset, registered.current)
+        reply = whole((yield Await((yield from probe.post_fetch(consumed=True, unparsed=True)))))
+    finally:
+        yield from probe.give_back()
+    found = reply.success and reply.errCode == errors.SUCCESS and reply.currOffset == offset
+    return found and find(reply.messages, *record) is not None
 
 
 def _search(probe: Registration, upto: int) -> Conversation[tuple[int, RecordIdentity | None]]:

@@ -33,7 +33,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from tubemq_client import errors
 from tubemq_client._core.batch import DecodePolicy, MessageBatch, RawBatch
 from tubemq_client._core.effects import Await, Deliver, Now, Sleep
-from tubemq_client._core.range_end import FoundRecord, RecordIdentity, find_end_record, find_record
+from tubemq_client._core.range_end import (
+    FoundRecord,
+    RecordIdentity,
+    find_end_record,
+    find_record,
+    is_in_first_batch,
+)
 from tubemq_client._core.read_stats import Gap, ReadPolicy, ReadStats
 from tubemq_client._core.registration import Registration
 from tubemq_client._core.retention import FinishedRange, SharedRetentionChecks, first_readable
@@ -189,6 +195,20 @@ class RangeRead:
                     raise
                 yield from self._pause(error)
 
+    def has_record(self, record: RecordIdentity) -> Conversation[bool]:
+        """Return whether one fetch at the start of the range has the record.
+
+        False is no proof: it may be further on, or the broker could not be asked.
+        """
+
+        def ask(group: str) -> Conversation[bool]:
+            return is_in_first_batch(self._registration(group), self._range.start, record)
+
+        try:
+            return (yield from self._in_free_group(ask))
+        except errors.TubeMQError:
+            return False
+
     def release(self) -> Conversation[None]:
         """Give the partition back; if the broker cannot be reached, the lease expires there."""
         lease, self._lease = self._lease, None
@@ -243,6 +263,7 @@ class RangeRead:
         tickets: deque[Ticket] = deque()
         self._answered = 0
         self._leased_at = self._resume_at
+        last_start = -1
         yield from self._fetch(lease, tickets)
         while tickets and self._resume_at < self._range.end:
             answer = yield Await(tickets.popleft())
@@ -255,8 +276,11 @@ class RangeRead:
             if reply.success and reply.errCode == errors.SUCCESS:
                 self._hold(reply, expected, certain_after, size)
                 expected = None
-                if has_messages and not tickets and self._floor() < self._range.end:
+                if not tickets and self._goes_on(
+                    reply.currOffset, last_start, has_messages=has_messages
+                ):
                     yield from self._fetch(lease, tickets)
+                last_start = reply.currOffset
                 yield from self._deliver_certain()
             elif reply.errCode == errors.NOT_FOUND:
                 self._stats.empty_fetches += 1
@@ -272,6 +296,16 @@ class RangeRead:
                     yield from self._pause(errors.for_code(errors.NOT_FOUND, reply.errMsg))
                 if self._resume_at < self._range.end:
                     yield from self._fetch(lease, tickets)
+
+    def _goes_on(self, start: int, last_start: int, *, has_messages: bool) -> bool:
+        """Return whether to fetch after a batch at `start`; else a commit tells the position.
+
+        A batch at the last entry leaves nothing to fetch, and an empty one where the last began did
+        not move the position.
+        """
+        last_entry = self._range.end - INDEX_ENTRY_BYTES
+        moves = has_messages or start > last_start
+        return moves and start < last_entry and self._floor() < self._range.end
 
     def _fetch(self, lease: Registration, tickets: deque[Ticket]) -> Conversation[None]:
         self._stats.fetches += 1

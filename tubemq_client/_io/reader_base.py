@@ -10,17 +10,20 @@ from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, Literal
 from weakref import WeakSet
 
+from tubemq_client._core.ahead import ReadAhead
 from tubemq_client._core.batch import DecodePolicy
 from tubemq_client._core.ends import reachable_ends, store_ends
 from tubemq_client._core.identity import ReaderPool
 from tubemq_client._core.limits import check_reader
 from tubemq_client._core.master import fetch_topic_metadata
+from tubemq_client._core.pipeline import together
+from tubemq_client._core.range_end import RecordIdentity
 from tubemq_client._core.range_read import RangeRead, broker_of
 from tubemq_client._core.read_stats import ReadPolicy, ReadStats
 from tubemq_client._core.retention import SharedRetentionChecks
 from tubemq_client._io.client_base import ClientBase
 from tubemq_client._wire.native import announce
-from tubemq_client.model import CorruptRecords
+from tubemq_client.model import CorruptRecords, OffsetRange
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -30,9 +33,9 @@ if TYPE_CHECKING:
     from tubemq_client._core.master import TopicMetadata
     from tubemq_client._core.parallel_read import Subrange
     from tubemq_client.model import (
+        Anchor,
         BrokerNode,
         ClientSettings,
-        OffsetRange,
         Partition,
         PartitionEnds,
         ReachableEnds,
@@ -81,6 +84,7 @@ class ReaderBase(ClientBase):
         group: str,
         filters: Sequence[str] = (),
         brokers: Mapping[int, BrokerNode] | None = None,
+        metadata: TopicMetadata | None = None,
         pool_size: int = 32,
         slot_seed: str = "",
         corrupt_records: Literal["fail", "drop", "quarantine"] = "fail",
@@ -98,18 +102,22 @@ class ReaderBase(ClientBase):
         super().__init__(settings)
         self._pool = ReaderPool(group, pool_size, slot_seed)
         self._brokers = dict(brokers or {})
-        self._topics: dict[str, TopicMetadata] = {}
+        self._topics = {} if metadata is None else {metadata.topic: metadata}
         announce()
         self._decode = DecodePolicy(CorruptRecords(corrupt_records), quarantine, frozenset(filters))
         self._gap_policy = gap_policy
         self._deadline_ms = deadline_ms
         self.stats = ReadStats()
         self._proofs = SharedRetentionChecks()
+        self._ahead = ReadAhead(self._decode, self.stats, self._beginning)
         self._under_way: set[Any] = set()
         _READERS.add(self)
 
     def _finding_broker(self, range_: OffsetRange) -> Conversation[BrokerNode]:
-        """Return the broker that has the range; the master is asked once for each unknown topic."""
+        """Return the broker that has the range; the master is asked once for each unknown topic.
+
+        A topic is also unknown if it had no such partition when it was looked up.
+        """
         partition = range_.partition
         if (broker := self._brokers.get(partition.broker_id)) is not None:
             return broker
@@ -132,11 +140,28 @@ class ReaderBase(ClientBase):
         broker = yield from self._finding_broker(range_)
         return (yield from self._identities_of(range_, broker).readable_from())
 
+    def _seen(self, anchors: Iterable[tuple[Partition, Anchor, int]]) -> Conversation[list[bool]]:
+        """Return for each anchor whether one fetch at its offset brings its record."""
+
+        def look(partition: Partition, anchor: Anchor, upto: int) -> Conversation[bool]:
+            range_ = OffsetRange(partition, anchor.offset, upto)
+            broker = yield from self._finding_broker(range_)
+            record = RecordIdentity(anchor.message_id, anchor.checksum)
+            return (yield from self._identities_of(range_, broker).has_record(record))
+
+        return together([look(*anchor) for anchor in anchors])
+
     def _identities_of(self, range_: OffsetRange, broker: BrokerNode) -> RangeRead:
         """Return a read for the records' identities alone: corrupt contents do not matter."""
         decode = DecodePolicy(CorruptRecords.DROP, None, self._decode.filters)
         policy = ReadPolicy("fail", self._deadline_ms)
         return self._range_read(range_, broker, decode, ReadStats(), policy)
+
+    def _beginning(self, subrange: Subrange) -> Conversation[RangeRead]:
+        """Create the read of a range that is read ahead."""
+        range_, policy, stats = subrange.range, subrange.policy, subrange.stats
+        broker = yield from self._finding_broker(range_)
+        return self._range_read(range_, broker, policy, stats, proofs=self._proofs)
 
     def _read_subrange(self, broker: BrokerNode, subrange: Subrange) -> RangeRead:
         return self._range_read(subrange.range, broker, subrange.policy, subrange.stats)

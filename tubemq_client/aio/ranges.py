@@ -31,7 +31,8 @@ class RangeReader(ReaderBase, AsyncClient):
     """Reader of exact offset ranges.
 
     `group` names the pool `<group>.r00…` (and probes `.p00…`) of `pool_size` groups; `slot_seed`
-    spreads readers of different windows over it. `filters` are stream ids. `deadline_ms` bounds the
+    spreads readers of different windows over it. `metadata` is the answer of a look-up of the
+    topic, if known. `filters` are stream ids. `deadline_ms` bounds the
     time without progress. `gap_policy` "fail" raises `errors.DataLoss` when retention has removed
     part of a range, "skip" continues and records the gap in `stats`. `corrupt_records` is "fail",
     "drop" or "quarantine" (calls `quarantine`). Delivery: exactly the range, once per `read()`.
@@ -111,6 +112,20 @@ class RangeReader(ReaderBase, AsyncClient):
         the record, or its data alone. One short read with the filters of this reader, which must be
         the anchor's. Raises like `read` if the broker does not answer.
         """
+        return (await self.holds_each([(partition, anchor, upto)]))[0]
+
+    async def holds_each(
+        self, anchors: Iterable[tuple[Partition, Anchor, int]]
+    ) -> list[bool | None]:
+        """Return the answer of `holds` for each of several, which are asked at the same time."""
+        questions = list(anchors)
+        seen = await self._driver.run(self._seen(questions))
+        return [
+            found or await self._searched(*question)
+            for found, question in zip(seen, questions, strict=True)
+        ]
+
+    async def _searched(self, partition: Partition, anchor: Anchor, upto: int) -> bool | None:
         try:
             async with aclosing(self._look(OffsetRange(partition, anchor.offset, upto))) as batches:
                 async for batch in batches:

@@ -31,7 +31,8 @@ class RangeReader(ReaderBase, BlockingClient):
     """Reader of exact offset ranges.
 
     `group` names the pool `<group>.r00…` (and probes `.p00…`) of `pool_size` groups; `slot_seed`
-    spreads readers of different windows over it. `filters` are stream ids. `deadline_ms` bounds the
+    spreads readers of different windows over it. `metadata` is the answer of a look-up of the
+    topic, if known. `filters` are stream ids. `deadline_ms` bounds the
     time without progress. `gap_policy` "fail" raises `errors.DataLoss` when retention has removed
     part of a range, "skip" continues and records the gap in `stats`. `corrupt_records` is "fail",
     "drop" or "quarantine" (calls `quarantine`). Delivery: exactly the range, once per `read()`.
@@ -44,8 +45,13 @@ class RangeReader(ReaderBase, BlockingClient):
         Each store is then asked once what retention has removed, after its last range, and
         `errors.DataLoss` may be raised there for an earlier range. Results are reliable only after
         all ranges were read. Reads with `parallel` are not included.
+
+        Narrow ranges are read along with the first of them that is asked for, over the same
+        connections; a limited number of batches is kept until their turn.
         """
-        self._proofs.expect(ranges)
+        expected = list(ranges)
+        self._proofs.expect(expected)
+        self._ahead.expect(expected)
 
     def read(self, range_: OffsetRange, *, parallel: int = 1) -> Iterator[MessageBatch]:
         """Yield the batches of `range_`, in offset order; close the iterator to stop early.
@@ -60,6 +66,9 @@ class RangeReader(ReaderBase, BlockingClient):
         """
         check_parallel(parallel, self._pool.size)
         broker = self._driver.run(self._finding_broker(range_))
+        if parallel == 1 and self._ahead.has(range_):
+            yield from self._driver.stream(self._ahead.read(range_), self._ahead.end(range_))
+            return
         if parallel == 1:
             read = self._range_read(range_, broker, self._decode, self.stats, proofs=self._proofs)
             yield from self._driver.stream(read.conversation(), read.release())
@@ -85,7 +94,10 @@ class RangeReader(ReaderBase, BlockingClient):
         """
         for work in list(self._under_way):
             work.stop()
-        super().close()
+        try:
+            self._driver.run(self._ahead.end())
+        finally:
+            super().close()
 
     def first_record(self, range_: OffsetRange) -> Anchor | None:
         """Return the first record of `range_` (after the broker's filter), or None.
@@ -105,6 +117,18 @@ class RangeReader(ReaderBase, BlockingClient):
         the record, or its data alone. One short read with the filters of this reader, which must be
         the anchor's. Raises like `read` if the broker does not answer.
         """
+        return (self.holds_each([(partition, anchor, upto)]))[0]
+
+    def holds_each(self, anchors: Iterable[tuple[Partition, Anchor, int]]) -> list[bool | None]:
+        """Return the answer of `holds` for each of several, which are asked at the same time."""
+        questions = list(anchors)
+        seen = self._driver.run(self._seen(questions))
+        return [
+            found or self._searched(*question)
+            for found, question in zip(seen, questions, strict=True)
+        ]
+
+    def _searched(self, partition: Partition, anchor: Anchor, upto: int) -> bool | None:
         try:
             with closing(self._look(OffsetRange(partition, anchor.offset, upto))) as batches:
                 for batch in batches:

@@ -22,18 +22,23 @@ from tubemq_provider._airflow import AirflowException
 
 Row = Mapping[str, object]
 
+_CONTEXT: Final = "_AIRFLOW_PROCESS_CONTEXT"
+"""What Airflow decides by where connections are searched."""
+
 
 def command(function: Callable[[Any], int | None]) -> Callable[[Any], None]:
     """Wrap a command for Airflow.
 
     Errors of this provider, or of Airflow, end it with their text and status 1; a status that it
-    returns ends it too.
+    returns ends it too. Connections are found wherever a server of Airflow finds them, in its
+    database too; by default a process that is no task asks its environment and secrets backends.
     """
 
     @suppress_logs_and_warning
     @providers_configuration_loaded
     @functools.wraps(function)
     def run(args: Any) -> None:
+        os.environ[_CONTEXT] = "server"
         try:
             status = function(args)
         except (errors.TubeMQError, AirflowException) as exc:

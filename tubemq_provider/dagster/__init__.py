@@ -13,7 +13,12 @@ except ImportError as exc:
 
 from tubemq_provider.dagster.ingest import build_rocketmq_asset, build_tubemq_asset
 from tubemq_provider.dagster.maintenance import build_tubemq_upkeep_job
-from tubemq_provider.dagster.observe import build_coverage_check, build_tubemq_ends_asset
+from tubemq_provider.dagster.observe import (
+    build_coverage_check,
+    build_lag_check,
+    build_lag_sensor,
+    build_tubemq_ends_asset,
+)
 from tubemq_provider.dagster.resource import RocketMQResource, SourceResource, TubeMQResource
 
 __all__ = [
@@ -21,6 +26,8 @@ __all__ = [
     "SourceResource",
     "TubeMQResource",
     "build_coverage_check",
+    "build_lag_check",
+    "build_lag_sensor",
     "build_rocketmq_asset",
     "build_tubemq_asset",
     "build_tubemq_ends_asset",

@@ -18,13 +18,19 @@ import dagster as dg
 from tubemq_client import errors
 from tubemq_client.errors import ConfigError
 from tubemq_provider.dagster.resource import SourceResource
-from tubemq_provider.dagster.validation import UNNAMED, asset_arguments, is_argument
+from tubemq_provider.dagster.validation import (
+    UNNAMED,
+    asset_arguments,
+    is_argument,
+    refuse_unknown,
+)
 from tubemq_provider.ingest.arguments import IngestArguments
+from tubemq_provider.ingest.columns import expected_columns
 from tubemq_provider.ingest.job import IngestJob, Interval
 from tubemq_provider.offsets.file import FileOffsetStore
 from tubemq_provider.offsets.file_claims import FileClaimStore
 from tubemq_provider.offsets.file_timeline import FileTimeline
-from tubemq_provider.sinks.factory import sink_for, sink_uri
+from tubemq_provider.sinks.factory import sink_for, sink_uri, sink_word
 from tubemq_provider.sources.rocketmq.space import SPACE as ROCKETMQ
 from tubemq_provider.windows.canonical import sha256_hex
 from tubemq_provider.windows.errors import WindowNotReady, is_final
@@ -34,6 +40,7 @@ from tubemq_provider.windows.run.result import WindowResult
 from tubemq_provider.windows.spaces import space_of
 
 _NOT_READY_WAIT_S = 30
+_OBJECT_STORES = ("s3", "gs", "az")
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,8 +163,8 @@ def build_tubemq_asset(
     :param max_retries: number of retries, 30 s apart, for a window that is not ready (its end not
         on disk yet, or not sampled yet).
 
-    `options` are arguments of the ingest operators, with the same names and meaning: `engine` (here
-    ``inline`` by default), `verify`, `partition_by`, `schema_evolution`, `spark_conf`, `resolver`
+    `options` are arguments of the ingest operators, with the same names and meaning: `engine`,
+    `verify`, `partition_by`, `schema_evolution`, `spark_conf`, `resolver`
     (by default ``timeline``, with samples of `build_tubemq_ends_asset`, or `boundaries`),
     `filters`, `initial_position`, `max_bytes`, `max_duration`, `epoch`, `epoch_seen`,
     `commit_to_broker`, `cluster` … All others are passed to `dagster.asset`. Runs of one cursor
@@ -167,6 +174,7 @@ def build_tubemq_asset(
     ingest_options = {key: value for key, value in options.items() if is_argument(key)}
     ingest_options |= {"topic": topic, "group": group}
     asset_options = {key: value for key, value in options.items() if not is_argument(key)}
+    refuse_unknown(name, asset_options)
     ingest_options = {key: value for key, value in ingest_options.items() if value is not None}
     arguments = asset_arguments(name, sink, partitions_def, policies, ingest_options, claims=claims)
     opened_sink = sink_for(
@@ -175,11 +183,17 @@ def build_tubemq_asset(
         catalog_properties=catalog_properties,
         **arguments.sink_options,
     )
-    if isinstance(sink, str | PathLike):
-        asset_options["metadata"] = {
-            "dagster/uri": sink_uri(sink),
-            **asset_options.get("metadata", {}),
-        }
+    asset_options["metadata"] = {
+        **_definition_metadata(arguments, sink),
+        **(asset_options.get("metadata") or {}),
+    }
+    asset_options.setdefault(
+        "description",
+        f"Records of the {arguments.source} topic `{topic}`, each exactly once. Group `{group}`; "
+        f"a window is {'a partition of time' if partitions_def is not None else 'one run'}.",
+    )
+    if asset_options.get("kinds") is None:
+        asset_options["kinds"] = {arguments.source, *_kinds_of(sink)}
     if partitions_def is not None:
         asset_options["partitions_def"] = partitions_def
     return _asset(
@@ -189,6 +203,45 @@ def build_tubemq_asset(
         max_retries,
         asset_options,
     )
+
+
+def _definition_metadata(arguments: IngestArguments, sink: object) -> dict[str, Any]:
+    """Return where the asset's data is and which columns it has, as far as known without a run."""
+    metadata: dict[str, Any] = {"topic": arguments.topic, "group": arguments.group}
+    if isinstance(sink, str | PathLike):
+        uri = sink_uri(sink)
+        metadata["dagster/uri"] = uri
+        if table := _table_name(uri):
+            metadata["dagster/table_name"] = table
+    if (schema := expected_columns(arguments, arguments.source)) is not None:
+        metadata["dagster/column_schema"] = dg.TableSchema(
+            [
+                dg.TableColumn(
+                    column.name,
+                    str(column.type),
+                    constraints=dg.TableColumnConstraints(nullable=column.nullable),
+                )
+                for column in schema
+            ]
+        )
+    return metadata
+
+
+def _table_name(uri: str) -> str:
+    """Return the name of a table of a catalog or database, as other tools write it, or ""."""
+    scheme, _, place = uri.partition("://")
+    if scheme in ("file", *_OBJECT_STORES):
+        return ""
+    if scheme == "iceberg":
+        return place.replace("/", ".")
+    database, _, table = place.rpartition("/")
+    return table if scheme == "sqlite" else f"{database.rpartition('/')[2]}.{table}"
+
+
+def _kinds_of(sink: object) -> tuple[str, ...]:
+    """Return the kind of a sink that is an address, in Dagster's words."""
+    word = sink_word(sink) if isinstance(sink, str | PathLike) else ""
+    return ("parquet",) if word in ("append", *_OBJECT_STORES) else (word,) if word else ()
 
 
 def build_rocketmq_asset(
@@ -225,6 +278,7 @@ def _asset(
     name: str, ingest: _Ingest, resource_key: str, max_retries: int, options: dict[str, Any]
 ) -> dg.AssetsDefinition:
     partitions = options.get("partitions_def")
+    other_keys = options.pop("required_resource_keys", None) or ()
 
     def ingested(context: dg.AssetExecutionContext) -> dg.MaterializeResult:  # type: ignore[type-arg]
         resource: SourceResource = getattr(context.resources, resource_key)
@@ -234,8 +288,7 @@ def _asset(
 
     return dg.asset(  # type: ignore[no-any-return]
         name=name,
-        required_resource_keys={resource_key},
-        kinds={ingest.arguments.source},
+        required_resource_keys={resource_key, *other_keys},
         **options,
     )(ingested)
 

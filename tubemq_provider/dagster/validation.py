@@ -7,8 +7,10 @@ cluster; a missing topic shows in the run.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from dataclasses import asdict
+from difflib import get_close_matches
 from os import PathLike, fspath
 from typing import Any, Final
 
@@ -39,6 +41,19 @@ class _Placed(IngestArguments):
 def is_argument(name: str) -> bool:
     """Return True if an option is one of an ingest, and not of `dagster.asset`."""
     return name in IngestArguments.model_fields
+
+
+def refuse_unknown(name: str, options: Mapping[str, Any]) -> None:
+    """Raise `ConfigError` for options that neither an ingest nor `dagster.asset` has."""
+    known = {*inspect.signature(dg.asset).parameters, *IngestArguments.model_fields}
+    known -= {"compute_fn", "kwargs"}
+    problems = [
+        f"{option}: unknown option" + "".join(f"; did you mean {near}?" for near in near_words)
+        for option in sorted(options.keys() - known)
+        for near_words in [get_close_matches(option, known, n=1)]
+    ]
+    if problems:
+        raise ConfigError(problems, subject=f"asset {name!r}")
 
 
 def asset_arguments(
@@ -76,7 +91,7 @@ def asset_arguments(
             "initial_position 'stable' needs claims=True: Dagster lets runs overlap, and two first "
             "ones would each begin at a different end"
         )
-    chosen = {"engine": "inline", "cluster": UNNAMED, **chosen}
+    chosen = {"cluster": UNNAMED, **chosen}
     written = isinstance(sink, str | PathLike)
     try:
         arguments = parse(

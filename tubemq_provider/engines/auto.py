@@ -19,8 +19,8 @@ from tubemq_provider.windows.protocols import Engine, IngestCounts, IngestWatch,
 __all__ = ["INLINE_UP_TO", "AutoEngine"]
 
 INLINE_UP_TO: Final = 2_000_000
-"""Index entries, an upper bound on records, that one process reads in about the time that Spark
-takes to start."""
+"""Index entries of logs, an upper bound on records, that one process reads in about the time that
+Spark takes to start."""
 
 
 class AutoEngine(Engine):
@@ -50,7 +50,9 @@ class AutoEngine(Engine):
 
     def ingest(self, plan: WindowPlan, staging: Staging, watch: IngestWatch) -> IngestCounts:
         """Choose an engine for `plan` and run it. Raises `WindowError` after `cancel`."""
-        small = plan.entries <= self._inline_up_to or importlib.util.find_spec("pyspark") is None
+        small = (
+            plan.record_limit <= self._inline_up_to or importlib.util.find_spec("pyspark") is None
+        )
         self._chosen = engine = self._inline() if small else self._spark()
         if self._cancelled.is_set():
             raise WindowError(f"ingest of window {plan.window_id} was cancelled")

@@ -15,15 +15,22 @@ from tubemq_client import errors
 from tubemq_client.aio import Consumer, Metadata, Session
 from tubemq_provider.hooks._base import AsyncClusterHook
 from tubemq_provider.hooks.connection import ConnectionConfig
-from tubemq_provider.hooks.sharing import Connected
+from tubemq_provider.hooks.sharing import Connected, looks_at
 from tubemq_provider.sources.tubemq.space import SPACE
 from tubemq_provider.windows.lag import Lag, lag_between
 
 if TYPE_CHECKING:
     from tubemq_client import ClientSettings, Partition, TopicMetadata
+    from tubemq_client.model import ReachableEnds
     from tubemq_provider.windows.spaces import Ends
 
-__all__ = ["TubeMQAsyncHook"]
+__all__ = ["SHARE_OF_POLL", "TubeMQAsyncHook"]
+
+SHARE_OF_POLL = 0.75
+"""Age of an answer that a trigger takes, as a part of its poll interval: less than the time between
+two looks of one trigger, with its jitter."""
+
+_TOPIC_S = 300.0
 
 
 class TubeMQAsyncHook(AsyncClusterHook[ConnectionConfig]):
@@ -93,6 +100,31 @@ class TubeMQAsyncHook(AsyncClusterHook[ConnectionConfig]):
         name = (await self.config()).group_of(group, conn_id=self.tubemq_conn_id)
         async with self.connected() as client:
             return await client.ends(topic, name, partitions, stable=stable)
+
+    async def shared_ends(
+        self, topic: str, group: str, *, stable: bool = True, max_age_s: float = 0.0
+    ) -> ReachableEnds:
+        """Return the ends of the partitions whose brokers answer, by a look that callers share.
+
+        It began at most `max_age_s` ago, for whichever group of the cluster. The master is asked
+        for the topic again after some minutes, or when a broker did not answer.
+        """
+        looks, known = looks_at(await self._settings()), ("topic", topic)
+
+        async def look() -> ReachableEnds:
+            async with self.connected() as client:
+                metadata = await looks.get(known, _TOPIC_S, lambda: client.topic(topic, group))
+                ends = None
+                try:
+                    ends = await client.reachable_ends(
+                        topic, group, stable=stable, metadata=metadata
+                    )
+                finally:
+                    if ends is None or ends.away:
+                        looks.forget(known)
+                return ends
+
+        return await looks.get(("ends", topic, stable), max_age_s, look)
 
     async def lag(
         self,

@@ -1,18 +1,21 @@
-"""One connection to each server for all look-ups of an event loop, for any kind of source.
+"""Connections and answers that all look-ups of an event loop share, for any kind of source.
 
 A triggerer runs hundreds of triggers in one event loop: the first trigger of a cluster opens a
-session, the last one to leave closes it. This module must not depend on a kind of source.
+session, the last one to leave closes it. Of triggers that wait for the same topic one looks, and
+the others take its answer (`Looks`). This module must not depend on a kind of source.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine, Hashable
 from dataclasses import dataclass
+from time import monotonic
 from typing import Any, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
 ClientT = TypeVar("ClientT")
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -78,3 +81,55 @@ class Connected(Generic[ClientT]):
         finally:
             if not shared.users:
                 await shared.session.close()
+
+
+@dataclass(slots=True)
+class _Look:
+    began: float
+    task: asyncio.Task[Any]
+
+
+class Looks:
+    """Answers to questions about one cluster, by question."""
+
+    def __init__(self) -> None:
+        self._looks: dict[Hashable, _Look] = {}
+
+    async def get(
+        self, question: Hashable, max_age_s: float, ask: Callable[[], Coroutine[Any, Any, T]]
+    ) -> T:
+        """Return the answer of a look that is under way, or began at most `max_age_s` ago.
+
+        Else `ask` makes one, which goes on for the others if its caller is cancelled. A failure is
+        raised for all that wait for it, and not kept.
+        """
+        look = self._looks.get(question)
+        if look is None or (look.task.done() and monotonic() - look.began > max_age_s):
+            task = asyncio.get_running_loop().create_task(ask())
+            look = self._looks[question] = _Look(monotonic(), task)
+            task.add_done_callback(lambda done: self._note_end(question, done))
+        answer: T = await asyncio.shield(look.task)
+        return answer
+
+    def forget(self, question: Hashable) -> None:
+        """Let the next caller look again."""
+        self._looks.pop(question, None)
+
+    def _note_end(self, question: Hashable, task: asyncio.Task[Any]) -> None:
+        look = self._looks.get(question)
+        failed = task.cancelled() or task.exception() is not None
+        if failed and look is not None and look.task is task:
+            del self._looks[question]
+
+
+_looks: WeakKeyDictionary[asyncio.AbstractEventLoop, list[tuple[Any, Looks]]] = WeakKeyDictionary()
+
+
+def looks_at(settings: Any) -> Looks:
+    """Return the answers that this loop shares for equal settings."""
+    clusters = _looks.setdefault(asyncio.get_running_loop(), [])
+    for known, looks in clusters:
+        if known == settings:
+            return looks
+    clusters.append((settings, looks := Looks()))
+    return looks

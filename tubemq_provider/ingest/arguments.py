@@ -16,6 +16,7 @@ from tubemq_provider.ingest.engine_arguments import engine_problems
 from tubemq_provider.ingest.fields import IngestFields, InitialPosition, Resolver
 from tubemq_provider.ingest.following import decoding_of, following_of, following_problems
 from tubemq_provider.ingest.options import options_of, without_effect
+from tubemq_provider.ingest.routes import parse_routes, routes_problems
 from tubemq_provider.ingest.sink_rules import sink_problems
 from tubemq_provider.ingest.validation import (
     from_json,
@@ -23,6 +24,7 @@ from tubemq_provider.ingest.validation import (
     offsets_for_topic,
 )
 from tubemq_provider.rows.spec import DecodeSpec
+from tubemq_provider.sinks.routed import RouteSet
 from tubemq_provider.windows.following import Following
 from tubemq_provider.windows.policies import Policies, words_in
 from tubemq_provider.windows.spaces import space_of
@@ -67,6 +69,8 @@ class IngestArguments(IngestFields):
             problems += self._of_resolver()
         problems += engine_problems(self)
         problems += following_problems(self)
+        if "routes" not in unknown and not (self.routes and is_template(self.routes)):
+            problems += routes_problems(self)
         if self.epoch_seen and not self.epoch:
             problems.append("epoch_seen has no effect without epoch, the name of a new one")
         if "topic" not in unknown:
@@ -95,13 +99,20 @@ class IngestArguments(IngestFields):
         return {**always, **chosen, **({} if following is None else {"following": following})}
 
     @property
+    def route_set(self) -> RouteSet | None:
+        """Routes to several tables, or None. Reads their file."""
+        if self.routes is None:
+            return None
+        return parse_routes(self.routes, mode=self.mode, offset_store=self.offset_store)
+
+    @property
     def following(self) -> Following | None:
-        """How the table follows changes; None for a table that takes rows as they come."""
+        """Keys and order by which the table follows changes; None for a table that only grows."""
         return following_of(self)
 
     @property
     def decoding(self) -> DecodeSpec | None:
-        """How bodies are decoded. Reads schema files."""
+        """Decoding of bodies, or None. Reads schema files."""
         return None if self.decode is None else decoding_of(self)
 
     def offsets(self, name: str) -> dict[str, int | str]:

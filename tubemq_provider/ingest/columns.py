@@ -30,6 +30,8 @@ def expected_columns(arguments: IngestArguments, source: str) -> pa.Schema | Non
 
     None if a transform or the first records decide, or if only remote tasks can decode.
     """
+    if arguments.routes is not None:
+        return None  # each table is asked with its first record
     if arguments.transform is not None or arguments.sql is not None:
         return None
     if arguments.direct_write == "off":

@@ -32,13 +32,25 @@ def engine_problems(arguments: IngestFields) -> list[str]:
             f"deferrable=True needs engine='submit': the work of engine={arguments.engine!r} ends "
             f"with the task's process"
         )
+    if arguments.engine != "inline" and _names_registry(arguments.decode):
+        problems.append(
+            "decode: schema_registry needs engine='inline', whose process asks the registry; for "
+            "others list the schemas in 'schemas'"
+        )
     return [*problems, *_of_direct_write(arguments), *_of_spark(arguments)]
+
+
+def _names_registry(decode: object) -> bool:
+    if not isinstance(decode, dict):
+        return False
+    return bool(decode.get("schema_registry")) or _names_registry(decode.get("then"))
 
 
 def _of_direct_write(arguments: IngestFields) -> list[str]:
     changed = "transform" if arguments.transform else "sql" if arguments.sql else ""
-    if changed and arguments.engine not in SPARK_ENGINES:
-        engines = " or ".join(map(repr, SPARK_ENGINES))
+    engines_with_frames = (*SPARK_ENGINES, "auto")
+    if changed and arguments.engine not in engines_with_frames:
+        engines = " or ".join(map(repr, engines_with_frames))
         return [f"{changed} needs engine={engines}, and has no effect with {arguments.engine!r}"]
     problems = []
     if arguments.transform and arguments.sql:

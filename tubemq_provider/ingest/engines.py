@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Final
 
 from tubemq_client.errors import ConfigError, require_extra
 from tubemq_provider.rows.spec import DecodeSpec
+from tubemq_provider.sinks.routed import RoutedSink
 
 if TYPE_CHECKING:
     from tubemq_provider.engines.spark_engine import EngineShape
     from tubemq_provider.ingest.arguments import IngestArguments
     from tubemq_provider.sources.base import Source
     from tubemq_provider.windows.policies import Policies
-    from tubemq_provider.windows.protocols import Engine
+    from tubemq_provider.windows.protocols import Engine, Sink
 
 __all__ = ["ENGINES", "make_engine"]
 
@@ -29,12 +30,27 @@ _BAR: Final = {"spark.ui.showConsoleProgress": "false"}
 
 
 def make_engine(
-    arguments: IngestArguments, source: Source, policies: Policies, stack: ExitStack
+    arguments: IngestArguments,
+    source: Source,
+    policies: Policies,
+    stack: ExitStack,
+    sink: Sink | None = None,
 ) -> Engine:
-    """Return the engine of `arguments`; `stack` stops what it starts.
+    """Return the engine of `arguments`; `stack` stops what it starts. That of a sink with routes
+    stages in the sink's tables.
 
     Raises `errors.ConfigError` for one that cannot read such a source, and `MissingExtraError`.
     """
+    if isinstance(sink, RoutedSink):
+        from tubemq_provider.engines.routed import RoutedEngine
+
+        return RoutedEngine.for_source(
+            source,
+            sink,
+            policies=policies,
+            target_file_bytes=arguments.target_file_bytes,
+            compression=arguments.compression or "snappy",
+        )
     return ENGINES[arguments.engine](arguments, source, policies, stack)
 
 
@@ -190,6 +206,8 @@ def _in_spark(source: Source) -> bool:
 def _auto(
     arguments: IngestArguments, source: Source, policies: Policies, stack: ExitStack
 ) -> Engine:
+    if arguments.transform or arguments.sql:
+        return _session(arguments, source, policies, stack)
     if not _in_spark(source):
         return _inline(arguments, source, policies, stack)
     from tubemq_provider.engines.auto import AutoEngine

@@ -133,6 +133,10 @@ Decode = Annotated[str | dict[str, Any] | None, BeforeValidator(_decode)]
 """Argument of `rows.DecodeSpec`; its files are read with the window."""
 
 
+Routes = Annotated[str | dict[str, Any] | None, BeforeValidator(blank_is_none)]
+"""Argument of `ingest.routes.parse_routes`; its file is read with the window."""
+
+
 def _dotted(path: str | None) -> str | None:
     path = (path or "").strip() or None
     if path and not all(part.isidentifier() for part in path.split(".")):
@@ -293,11 +297,24 @@ class IngestFields(TaskArguments):
             writes=True,
         ),
     ] = "refuse"
+    routes: Annotated[
+        Routes,
+        Option(
+            'many tables from one read: ``{"name": "shop", "by": "stream_id", '
+            '"tables": {"orders": {"sink": …, "decode": …}, "log_*": …}}``, its '
+            "JSON, or the path of a file with it. `sink` then keeps the windows' markers and the "
+            "quarantine. Inline.",
+            template=True,
+            engines=("inline",),
+            writes=True,
+            dagster="an asset has one table",
+        ),
+    ] = None
     apply: Annotated[
         Literal["append", "upsert", "changes"],
         Option(
-            "what a record does to the table: ``append`` adds a row; ``upsert`` replaces the row of "
-            "its `key`; ``changes`` inserts, updates and deletes rows as a change record of "
+            "what a record does to the table: ``append`` adds a row; ``upsert`` replaces the row "
+            "of its `key`; ``changes`` inserts, updates and deletes rows as a change record of "
             "`decode` says (debezium, canal, maxwell, ogg). Delta tables and databases; inline.",
             template=True,
             engines=("inline",),
@@ -350,16 +367,17 @@ class IngestFields(TaskArguments):
     engine: Annotated[
         Literal["session", "inline", "auto", "submit", "connect"],
         Option(
-            "``session``: Spark in the task's process. ``inline``: no JVM; for small windows. "
+            "``auto``: ``inline`` for windows of up to two million index entries, or without "
+            "pyspark; ``session`` for larger ones, and with `transform` or `sql`. ``session``: "
+            "Spark in the task's process. ``inline``: no JVM. "
             "``submit``: Spark in a process of `spark-submit`, which a retry takes up again. "
-            "``connect``: a session on a server of Spark Connect. ``auto``: inline for windows of "
-            "up to two million index entries, or without pyspark, else ``session``. Or a value "
+            "``connect``: a session on a server of Spark Connect. Or a value "
             "with options: `Spark(conf=…)`, `SparkSubmit(conf=…)`, `SparkConnect(remote=…)`, "
             "`Auto(conf=…)`.",
             template=True,
             writes=True,
         ),
-    ] = "session"
+    ] = "auto"
     spark_conf: Annotated[
         SparkConf,
         Option(
@@ -427,10 +445,10 @@ class IngestFields(TaskArguments):
     compression: Annotated[
         Literal["snappy", "zstd", "gzip", "lz4", "none"] | None,
         Option(
-            'of data files, with ``engine="inline"``: ``snappy`` (default), ``zstd``, ``gzip``, '
-            "``lz4`` or ``none``.",
+            "of data files that ``inline`` writes, also where ``auto`` chooses it: ``snappy`` "
+            "(default), ``zstd``, ``gzip``, ``lz4`` or ``none``.",
             template=True,
-            engines=("inline",),
+            engines=("inline", "auto"),
             writes=True,
         ),
     ] = None

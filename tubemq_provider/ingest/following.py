@@ -59,6 +59,8 @@ def following_problems(arguments: IngestFields) -> list[str]:
         problems.append(f"key is needed by apply={arguments.apply!r}: the columns that name a row")
     if arguments.partition_by:
         problems.append("partition_by is not available with apply: a change may move a row")
+    if getattr(arguments, "schema_evolution", "refuse") != "refuse":
+        problems.append("schema_evolution is not available with apply: add columns to the table")
     if arguments.on_clear == "rewrite":
         problems.append(
             "on_clear='rewrite' is not available with apply: later windows have changed its rows"

@@ -90,7 +90,7 @@ class ProgressLogger:
             interval,
             partitions,
             len(plan.ranges),
-            _number(plan.entries),
+            _number(plan.record_limit),
             plan.group,
             plan.cluster,
             plan.kind,
@@ -111,7 +111,7 @@ class ProgressLogger:
             return
         self._told = now
         rate = total / max(now - self._began, 0.001)
-        left = max(plan.entries - total, 0) / max(rate, 0.001)
+        left = max(plan.record_limit - total, 0) / max(rate, 0.001)
         start, end = plan.ranges[key]
         self.log.info(
             "partition %s: %s of at most %s records; in all %s of %s, %s/s, at most %.0f s left",
@@ -119,7 +119,7 @@ class ProgressLogger:
             _number(records),
             _number(plan.space.entries(start, end)),
             _number(total),
-            _number(plan.entries),
+            _number(plan.record_limit),
             _number(int(rate)),
             left,
         )
@@ -136,7 +136,7 @@ class ProgressLogger:
             "%s of %s tasks are done, of at most %s records in all%s",
             _number(done),
             _number(total),
-            _number(plan.entries),
+            _number(plan.record_limit),
             left,
         )
         self._progress(plan, done=done, tasks=total)
@@ -167,7 +167,7 @@ class ProgressLogger:
         self._progress(plan, "done", read=sum(read.values()))
 
     def _progress(self, plan: WindowPlan, state: str = "reading", **numbers: int) -> None:
-        about = {"v": 1, "state": state, "window": plan.window_id, "entries": plan.entries}
+        about = {"v": 1, "state": state, "window": plan.window_id, "entries": plan.record_limit}
         self.on_progress({**about, **numbers})
 
     def _compare(self, window_id: str, plan_hash: str, taken: str) -> None:

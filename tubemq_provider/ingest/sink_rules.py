@@ -9,7 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tubemq_provider.ingest.options import FILE_SINKS, problems_of_sink
-from tubemq_provider.sinks.factory import needless_connection, sink_word, spec_problems
+from tubemq_provider.sinks.factory import (
+    missing_extra,
+    needless_connection,
+    sink_word,
+    spec_problems,
+)
 from tubemq_provider.windows.partitioning import partition_problems
 
 if TYPE_CHECKING:
@@ -25,6 +30,8 @@ def sink_problems(spec: str, arguments: IngestFields) -> list[str]:
     problems = [
         f"sink: {problem}" for problem in spec_problems(spec, exactly_once=arguments.exactly_once)
     ]
+    if not problems and (missing := missing_extra(spec)):
+        problems.append(f"sink: {missing}")
     word = sink_word(spec)
     problems += [
         f"partition_by: {problem}"

@@ -8,7 +8,7 @@ module here that opens a session; it decides nothing.
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -55,7 +55,9 @@ without one; they are small."""
 _TASKS = 50
 _PLAN = "win/"
 """Part of the keys of stored plans, in asset state and in the ledger's copies there."""
-_AT_WORK = ("running", "deferred")
+_AT_WORK = ("running", "deferred", "queued", "up_for_retry", "up_for_reschedule")
+_FAILED = ("failed", "upstream_failed")
+_FAILURES = 10
 _EVENTS_AT_ONCE = 5
 
 
@@ -77,7 +79,7 @@ class Commit(NamedTuple):
 
 
 class RunningTask(NamedTuple):
-    """Task instance that is active for a group, with its reported progress."""
+    """Task instance of a group that is active or has failed, with its reported progress."""
 
     dag_id: str
     run_id: str
@@ -152,18 +154,28 @@ class Group:
                 yield Commit(commit_event(extra), *rest)
 
     def tasks(self, *, most: int = _TASKS) -> list[RunningTask]:
-        """Return running and deferred task instances that have the offsets asset as outlet, with
-        the progress under the key `PROGRESS` of their state."""
+        """Return task instances that run or wait and have the offsets asset as outlet, with the
+        progress under the key `PROGRESS` of their state."""
+        rows = self._task_instances(_AT_WORK, TaskInstance.start_date, most)
+        return [RunningTask._make([*row, self._progress(*row[:4])]) for row in rows]
+
+    def failed_tasks(self, *, most: int = _FAILURES) -> list[RunningTask]:
+        """Return the task instances with that outlet which have failed and were not cleared, the
+        newest first."""
+        rows = self._task_instances(_FAILED, TaskInstance.end_date.desc(), most)
+        return [RunningTask._make([*row, None]) for row in rows]
+
+    def _task_instances(self, states: Sequence[str], order: Any, most: int) -> Sequence[Any]:
         outlet = TaskOutletAssetReference
         ti = TaskInstance
         columns = select(ti.dag_id, ti.run_id, ti.task_id, ti.map_index, ti.state, ti.start_date)
         same = (outlet.dag_id == ti.dag_id) & (outlet.task_id == ti.task_id)
         statement = columns.join(outlet, same).where(outlet.asset_id == self.asset_id)
-        statement = statement.where(ti.state.in_(_AT_WORK)).order_by(ti.start_date).limit(most)
+        statement = statement.where(ti.state.in_(states)).order_by(order, ti.run_id).limit(most)
         if self.readable is not None:
             statement = statement.where(ti.dag_id.in_(self.readable))
-        rows = self.session.execute(statement).all()
-        return [RunningTask._make([*row, self._progress(*row[:4])]) for row in rows]
+        rows: Sequence[Any] = self.session.execute(statement).all()
+        return rows
 
     def _progress(self, dag_id: str, run_id: str, task_id: str, map_index: int) -> Document | None:
         scope = TaskScope(dag_id=dag_id, run_id=run_id, task_id=task_id, map_index=map_index)

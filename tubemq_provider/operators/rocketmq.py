@@ -58,7 +58,6 @@ class RocketMQCursorIngestOperator(_OnRocketMQ, TubeMQCursorIngestOperator):
     no members and commits nothing.
 
     :param rocketmq_conn_id: the connection; also the cluster's alias unless `cluster` is given.
-    :param engine: ``inline`` (default): no JVM; others as for the other source.
     """
 
     template_fields: Sequence[str] = _template_fields(TubeMQCursorIngestOperator)
@@ -68,11 +67,10 @@ class RocketMQCursorIngestOperator(_OnRocketMQ, TubeMQCursorIngestOperator):
         *,
         rocketmq_conn_id: str = RocketMQHook.default_conn_name,
         cluster: str | None = None,
-        engine: str | Value = "inline",
         **kwargs: Any,
     ) -> None:
         self.rocketmq_conn_id = rocketmq_conn_id
-        super().__init__(cluster=cluster or rocketmq_conn_id, engine=engine, **kwargs)
+        super().__init__(cluster=cluster or rocketmq_conn_id, **kwargs)
 
 
 class RocketMQWindowIngestOperator(_OnRocketMQ, TubeMQWindowIngestOperator):
@@ -87,7 +85,6 @@ class RocketMQWindowIngestOperator(_OnRocketMQ, TubeMQWindowIngestOperator):
         `StoreTime(late_allowance=…)`: the brokers' own time of storing. ``boundaries`` and
         ``explicit`` as for the other source; ``timeline`` uses the samples of
         `RocketMQSampleEndsOperator`.
-    :param engine: ``inline`` (default): no JVM; others as for the other source.
     """
 
     template_fields: Sequence[str] = _template_fields(TubeMQWindowIngestOperator)
@@ -98,16 +95,13 @@ class RocketMQWindowIngestOperator(_OnRocketMQ, TubeMQWindowIngestOperator):
         rocketmq_conn_id: str = RocketMQHook.default_conn_name,
         cluster: str | None = None,
         resolver: str | Value | None = None,
-        engine: str | Value = "inline",
         **kwargs: Any,
     ) -> None:
         self.rocketmq_conn_id = rocketmq_conn_id
         offset_arguments = ("boundaries", "starting_offsets", "ending_offsets")
         if resolver is None and not any(kwargs.get(name) for name in offset_arguments):
             resolver = "store_time"
-        super().__init__(
-            cluster=cluster or rocketmq_conn_id, resolver=resolver, engine=engine, **kwargs
-        )
+        super().__init__(cluster=cluster or rocketmq_conn_id, resolver=resolver, **kwargs)
 
 
 class RocketMQSampleEndsOperator(_OnRocketMQ, TubeMQSampleEndsOperator):

@@ -18,7 +18,7 @@ from fastapi import Depends, FastAPI, Path, Query, Response
 
 from tubemq_client import errors
 from tubemq_provider.offsets.commit_events import RECENT
-from tubemq_provider.offsets.metadata_db import Group, reading
+from tubemq_provider.offsets.metadata_db import Group, RunningTask, reading
 from tubemq_provider.overview.accepted_windows import window_rows
 from tubemq_provider.overview.ends import with_ends
 from tubemq_provider.overview.event_coverage import covered
@@ -182,18 +182,25 @@ def _coverage(reader: ReaderDep, asset_id: AssetId) -> dict[str, Any]:
 
 
 def _running(reader: ReaderDep, asset_id: AssetId) -> dict[str, Any]:
-    """Return the running tasks of the group, and their progress."""
+    """Return the group's tasks that run or wait, with their progress, and those that failed."""
     with reading() as session:
-        tasks = reader.group(session, asset_id).tasks()
-    allowed = {dag_id for dag_id in {task.dag_id for task in tasks} if reader.may_see_tasks(dag_id)}
-    shown = [task for task in tasks if task.dag_id in allowed]
+        group = reader.group(session, asset_id)
+        tasks, failed = group.tasks(), group.failed_tasks()
+    dag_ids = {task.dag_id for task in (*tasks, *failed)}
+    allowed = {dag_id for dag_id in dag_ids if reader.may_see_tasks(dag_id)}
     return {
-        "tasks": [
-            {**task._asdict(), "since": rfc3339(task.since) if task.since else None}
-            for task in shown
-        ]
+        "tasks": [_task(task) for task in tasks if task.dag_id in allowed],
+        "failed": [_task(task) for task in failed if task.dag_id in allowed],
     }
 
+
+def _task(task: RunningTask) -> dict[str, Any]:
+    return {**task._asdict(), "since": rfc3339(task.since) if task.since else None}
+
+
+_NO_POSITION = (
+    "No cursor of this group has a position, so it has no lag. Windows of time: see the coverage."
+)
 
 # Lag ----------------------------------------------------------------------------------------------
 
@@ -207,6 +214,8 @@ def _lag(desk: LagRequests) -> Any:
                 position = group_position(group, most=RECENT).next
             except errors.TubeMQError as exc:
                 return {"state": "unreachable", "note": str(exc), "partitions": []}
+        if not position:
+            return {"state": "none", "note": _NO_POSITION, "partitions": []}
         if not conf.getboolean("tubemq", "page_lag", fallback=True):
             return {"state": "off", "note": "[tubemq] page_lag is off.", "partitions": []}
         cluster, topic, _ = group.parts

@@ -15,9 +15,10 @@ from airflow.configuration import conf
 from airflow.models.connection import Connection
 from sqlalchemy import select
 
+from tubemq_client.errors import NetworkError
 from tubemq_provider.hooks.by_kind import hook_class
 from tubemq_provider.offsets.metadata_db import reading
-from tubemq_provider.plugins.lag import UnknownCluster
+from tubemq_provider.plugins.lag import UnknownCluster, Unreachable
 from tubemq_provider.windows.spaces import Ends
 
 _ENVIRONMENT = "AIRFLOW_CONN_"
@@ -26,25 +27,39 @@ _ENVIRONMENT = "AIRFLOW_CONN_"
 def ends_of(source: str, cluster: str, topic: str) -> Mapping[Any, Ends]:
     """Return stable ends of the partitions whose brokers answer, without disturbing a group.
 
-    Blocks. Raises `UnknownCluster`, and errors of the client.
+    Several connections may have one alias: they are asked in turn until one is answered. Blocks.
+    Raises `UnknownCluster`, `Unreachable` if several connections have failed, and errors of the
+    client.
     """
-    ends: Mapping[Any, Ends] = _hook_to(source, cluster).observed_ends(topic)
-    return ends
-
-
-def _hook_to(source: str, cluster: str) -> Any:
-    kind = hook_class(source)
-    for conn_id in _candidates(source) if kind else ():
-        hook = kind(conn_id) if kind else None
+    failures: dict[str, NetworkError] = {}
+    for conn_id, hook in _hooks_to(source, cluster):
         try:
-            if hook is not None and _is_of(hook, source) and hook.cluster == cluster:
-                return hook
-        except Exception:  # noqa: BLE001, S112 - skip invalid connections
-            continue
+            ends: Mapping[Any, Ends] = hook.observed_ends(topic)
+        except NetworkError as exc:
+            failures[conn_id] = exc
+        else:
+            return ends
+    if len(failures) == 1:
+        raise next(iter(failures.values()))
+    if failures:
+        raise Unreachable(list(failures))
     raise UnknownCluster(
         f"No {source} connection with cluster alias {cluster!r} is known to the API server. "
         f"Name it in [tubemq] page_connections if a secrets backend keeps it."
     )
+
+
+def _hooks_to(source: str, cluster: str) -> Iterator[tuple[str, Any]]:
+    """Yield the connections with the alias `cluster`, each with its hook."""
+    kind = hook_class(source)
+    for conn_id in _candidates(source) if kind else ():
+        hook = kind(conn_id) if kind else None
+        try:
+            fits = hook is not None and _is_of(hook, source) and hook.cluster == cluster
+        except Exception:  # noqa: BLE001, S112 - skip invalid connections
+            continue
+        if fits:
+            yield conn_id, hook
 
 
 def _is_of(hook: Any, source: str) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -24,6 +24,14 @@ _KEPT: Final = 2_000
 
 class UnknownCluster(Exception):
     """No connection to a cluster is known; the text is shown to users."""
+
+
+class Unreachable(NetworkError):
+    """None of the connections with an alias leads to servers that answer; users see the ids."""
+
+    def __init__(self, conn_ids: Sequence[str]) -> None:
+        names = ", ".join(map(repr, conn_ids))
+        super().__init__(f"No server answers on any connection of this cluster: {names}.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +134,7 @@ def _answered(ask: Callable[[], Mapping[Any, Ends]], clock: Callable[[], float])
     """
     try:
         return Answer("known", clock(), ask())
-    except UnknownCluster as exc:
+    except (UnknownCluster, Unreachable) as exc:
         return Answer("unreachable", clock(), note=str(exc), of_cluster=True)
     except GroupInconsistent:
         # Another look-up uses the connection's default group right now: the browser asks again.

@@ -62,7 +62,7 @@ class Column(Protocol):
     read: Read
     type: pa.DataType
     table: Table | None
-    """None: the compiled reader cannot read it."""
+    """Table of the field; None if the compiled reader cannot read it."""
 
     def add_null(self) -> None:
         """Add a row without a value."""

@@ -15,6 +15,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from tubemq_client.errors import ConfigError, require_extra
+from tubemq_client.json_text import load_unique_json
 from tubemq_provider.rows import avro_columns as avro
 from tubemq_provider.rows.spec import SUBJECT
 
@@ -110,7 +111,7 @@ def _parsed(schema: str) -> Any:
     except ImportError as error:
         raise require_extra("avro", error) from error
     try:
-        return fastavro.parse_schema(_hide_logical_types(json.loads(schema)))
+        return fastavro.parse_schema(_hide_logical_types(load_unique_json(schema)))
     except fastavro.schema.UnknownType as error:
         raise ConfigError(f"schema: unknown type {error}", subject=SUBJECT) from error
     except (

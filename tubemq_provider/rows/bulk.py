@@ -131,11 +131,12 @@ def merged(parts: Sequence[Decoded], schema: pa.Schema) -> Decoded:
     import pyarrow as pa
 
     bad = sorted((one for part in parts for one in part.bad), key=lambda one: one.index)
+    empty = sorted(place for part in parts for place in part.empty)
     parts = [part for part in parts if part.rows.num_rows] or parts[:1]
     if len(parts) == 1:
-        return Decoded(parts[0].rows, parts[0].origin, bad)
+        return Decoded(parts[0].rows, parts[0].origin, bad, empty)
     origin = [place for part in parts for place in part.origin]
     order = sorted(range(len(origin)), key=origin.__getitem__)
     table = pa.Table.from_batches([part.rows for part in parts], schema)
     rows = table.take(pa.array(order, pa.int64())).combine_chunks().to_batches()[0]
-    return Decoded(rows, [origin[index] for index in order], bad)
+    return Decoded(rows, [origin[index] for index in order], bad, empty)

@@ -51,6 +51,11 @@ class _PartitionKey:
     key: str
 
 
+def partition_of(key: str) -> _PartitionKey:
+    """Return the partition of a bad record."""
+    return _PartitionKey(key)
+
+
 @dataclass(frozen=True, slots=True)
 class BadRecord:
     """Record, or record of a pack, that does not decode; `position` is its index in the batch as it
@@ -240,6 +245,16 @@ def _bad_record(
 
 
 def _body_decoder(spec: DecodeSpec) -> BodyDecoder:
+    if spec.schema_registry is not None and spec.format != "avro":
+        from tubemq_provider.rows.registry import FramedBodies
+
+        is_protobuf = spec.format == "protobuf"
+        kind = "PROTOBUF" if is_protobuf else "JSON"
+        return FramedBodies(_plain_decoder(spec), spec.schema_registry, kind, keep=is_protobuf)
+    return _plain_decoder(spec)
+
+
+def _plain_decoder(spec: DecodeSpec) -> BodyDecoder:
     if spec.format == "tdmsg":
         from tubemq_provider.rows.from_tdmsg import PackedBodies
 

@@ -18,6 +18,7 @@ from tubemq_provider.rows.avro_schema import fingerprint_of, record_column
 from tubemq_provider.rows.bulk import BadBody, Decoded, merged, moved
 from tubemq_provider.rows.compiled import compiled_reader
 from tubemq_provider.rows.frames import Frames
+from tubemq_provider.rows.registry import registry_of
 from tubemq_provider.rows.spec import FRAMED_AVRO, SUBJECT
 
 if TYPE_CHECKING:
@@ -41,12 +42,13 @@ class AvroBodies:
     `spec.schema` by name."""
 
     def __init__(self, spec: DecodeSpec) -> None:
-        if spec.skip_bytes == Frames.SIZE and not spec.schemas:
+        if spec.skip_bytes == Frames.SIZE and not (spec.schemas or spec.schema_registry):
             raise ConfigError(FRAMED_AVRO, subject=SUBJECT)
         self._columns, fields = _columns(spec, spec.schema or "")
         self.schema = _schema_of(self._columns)
         self._frames = Frames(spec.skip_bytes)
         self._mark = _single_object_mark(spec)
+        self._spec, self._fields = spec, fields
         self._compiled = _compiled(self._columns, spec.skip_bytes, self._mark)
         self._writers: dict[int, _Writer] = {}
         problems: list[str] = []
@@ -63,7 +65,7 @@ class AvroBodies:
     def decode(self, records: pa.RecordBatch) -> Decoded:
         """See `BodyDecoder`."""
         bodies = records.column("value")
-        if self._writers:
+        if self._writers or self._spec.schema_registry is not None:
             return self._read_by_id(bodies)
         if self._compiled is None:
             return self._read_own(bodies)
@@ -87,12 +89,16 @@ class AvroBodies:
         for place, body in enumerate(bodies.to_pylist()):
             try:
                 id_ = Frames.id_of(body)
+                if id_ not in self._writers and self._spec.schema_registry is not None:
+                    self._look_up(id_, self._spec.schema_registry)
                 if id_ not in self._writers:
                     ids = ", ".join(map(str, sorted(self._writers)))
                     raise ValueError(  # noqa: TRY301
                         f"schema id {id_} is none of 'schemas' ({ids})"
                     )
                 by_id.setdefault(id_, []).append(place)
+            except ConfigError:
+                raise
             except ValueError as error:
                 bad.append(BadBody(place, str(error)))
         nothing = pa.RecordBatch.from_pylist([], self.schema)
@@ -101,6 +107,22 @@ class AvroBodies:
             decoded = self._writers[id_].decode(bodies.take(pa.array(places, pa.int64())))
             parts.append(moved(decoded, places))
         return merged(parts, self.schema)
+
+    def _look_up(self, id_: int, registry: str) -> None:
+        """Take the schema of an id from the registry. Raises `ValueError` for an unknown one, and
+        `ConfigError` for one that does not resolve to the columns."""
+        schema = registry_of(registry).schema(id_)
+        if schema.kind != "AVRO":
+            raise ValueError(f"its schema is {schema.kind}, not AVRO")
+        try:
+            columns, _ = _columns(self._spec, schema.text)
+            mapping = _Mapping(self.schema, self._fields, _schema_of(columns))
+        except ConfigError as error:
+            raise ConfigError(
+                [f"schema_registry: schema {id_}: {problem}" for problem in error.problems],
+                subject=SUBJECT,
+            ) from error
+        self._writers[id_] = _Writer(columns, mapping)
 
 
 class _Writer:

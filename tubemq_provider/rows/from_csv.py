@@ -9,10 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tubemq_client.errors import ConfigError
 from tubemq_provider.rows.bulk import BadBody, Decoded, joined_lines, merged, parse_bodies
+from tubemq_provider.rows.compiled import compiled_reader, text_fields
 from tubemq_provider.rows.numbers import check_texts, decimals_of_texts, is_odd_float
 from tubemq_provider.rows.spec import SUBJECT
 from tubemq_provider.rows.times import check_years, times_of_texts
@@ -59,13 +60,19 @@ class CsvBodies:
         self._quoted_nulls = [
             sign.encode() for sign in signs if len(self._texts) < len(schema.names)
         ]
+        self._compiled = compiled_reader("csv", _table(schema, spec), schema)
 
     def decode(self, records: pa.RecordBatch) -> Decoded:
         """See `BodyDecoder`."""
+        bodies = records.column("value")
+        if self._compiled is not None:
+            return self._compiled.decode(bodies, self._decode)
+        return self._decode(bodies)
+
+    def _decode(self, bodies: pa.BinaryArray) -> Decoded:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        bodies = records.column("value")
         raw = _raw(bodies)
         if _BOM in raw:
             bodies = pc.replace_substring_regex(bodies, _LEADING_BOMS, b"")
@@ -233,6 +240,16 @@ class CsvBodies:
                 quoted_strings_can_be_null=quoted_nulls,
             ),
         )
+
+
+def _table(schema: pa.Schema, spec: DecodeSpec) -> tuple[Any, ...] | None:
+    """Return the table by which the compiled reader reads; see `native/src/rows/csv.rs`."""
+    fields = text_fields(schema, binary=True)
+    signs = [sign.encode() for sign in (spec.delimiter, spec.quote, spec.escape or "")]
+    if not fields or any(len(sign) > 1 for sign in signs):
+        return None
+    delimiter, quote, escape = (sign[0] if sign else None for sign in signs)
+    return fields, delimiter, quote, escape, [null.encode() for null in spec.null_values]
 
 
 def _raw(bodies: pa.BinaryArray) -> bytes:

@@ -54,7 +54,7 @@ _Table = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class _Value:
-    """How the values of one type become Arrow's, one by one (`cell`, None: as they are), as a
+    """Conversion of the values of one type to Arrow's: one by one (`cell`, None: as they are), as a
     column (None among them where there is no value), and in the compiled reader (`table`, None: not
     by it)."""
 
@@ -388,7 +388,7 @@ def _map_of(name: str, key: _Value, value: _Value) -> _Value:
     if key.table and value.table:
         # The runtime knows which name an enum has that is not set.
         shape = "required" if value.table[0] == "enum" else "plain"
-        entry = [(1, "plain", key.table, [], ""), (2, shape, value.table, [], "")]
+        entry: list[_Table] = [(1, "plain", key.table, [], ""), (2, shape, value.table, [], "")]
         table = ("message", entry)
     return _Value(type_, one, column, table)
 

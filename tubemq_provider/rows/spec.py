@@ -39,22 +39,22 @@ _DELIMITER: Final = ","
 _QUOTE: Final = '"'
 
 _TAKES: Final = {
-    "json": {"schema", "schema_file", "unknown_fields", "nanoseconds"},
+    "json": {"schema", "schema_file", "unknown_fields", "nanoseconds", "schema_registry"},
     "csv": {"schema", "schema_file", "delimiter", "quote", "escape", "null_values", "nanoseconds"},
     "avro": {
         *("schema", "schema_file", "skip_bytes", "schemas"),
-        *("unsupported_fields", "nanoseconds", "time_of_day"),
+        *("unsupported_fields", "nanoseconds", "time_of_day", "schema_registry"),
     },
     "protobuf": {
         *("message", "schema_file", "descriptor", "skip_bytes"),
-        *("unsupported_fields", "nanoseconds"),
+        *("unsupported_fields", "nanoseconds", "schema_registry"),
     },
     "tdmsg": {"then"},
     "function": {"function", "schema", "schema_file", "arguments"},
     **{
         changes: {
             *("schema", "schema_file", "unknown_fields", "nanoseconds"),
-            *("before", "tables", "on_ddl", "times", "decimals"),
+            *("before", "tables", "on_ddl", "times", "decimals", "schema_registry"),
         }
         for changes in CHANGES
     },
@@ -66,7 +66,7 @@ _FRAME: Final = 5
 FRAMED_AVRO: Final = (
     f"skip_bytes: {_FRAME} bytes before Avro are the frame of a schema registry, and a body of "
     "another id would be read by the wrong schema; set schemas={id: schema} with the schema of "
-    "each id in place of 'skip_bytes'"
+    "each id, or schema_registry=<connection id>, in place of 'skip_bytes'"
 )
 
 _WORDS: Final = {
@@ -95,7 +95,7 @@ class DecodeSpec:
     change as ``_before``. `tables` (``database.table``) are those to decode, others are counted.
     `on_ddl` is ``fail`` or ``ignore``: DDL and truncated tables are then only counted. `times` is
     the unit of times that are numbers, and `decimals` is ``base64`` for Debezium's precise mode,
-    where the envelope has no schema that says so.
+    where the envelope has no schema.
 
     `schema`: Spark SQL's DDL, for avro Avro's JSON. `schema_file` is a file on the driver with the
     same content; for json it may be missing: then the schema inferred from the first records is
@@ -109,6 +109,9 @@ class DecodeSpec:
     `schemas` for it, the schemas by their ids: each body is read with its own, and its fields are
     resolved to the columns of `schema` (by default the only one of `schemas`) by name. For Protobuf
     5 bytes that begin with zero are such a frame.
+
+    `schema_registry` is the connection id of a registry: bodies have its frame, and their schemas
+    are looked up by id (Avro, Protobuf, JSON Schema). Avro is read with the schema that wrote it.
 
     `unsupported_fields`: policy for fields of avro and protobuf that no column can hold: ``fail``
     (the spec is refused, they are named), ``json`` (JSON text) or ``leave_out``. `nanoseconds`:
@@ -141,6 +144,7 @@ class DecodeSpec:
     on_ddl: str = "fail"
     times: str = "schema"
     decimals: str = "text"
+    schema_registry: str | None = None
 
     @property
     def infers(self) -> bool:
@@ -172,6 +176,8 @@ class DecodeSpec:
         for name in ("columns", "null_values", "tables"):
             if name in values:
                 values[name] = tuple(values[name])
+        if values.get("schema_registry") and values["format"] in ("avro", "protobuf"):
+            values["skip_bytes"] = _FRAME
         if "schemas" in values:
             values["schemas"] = {str(id_): _text(one) for id_, one in values["schemas"].items()}
             if not (values.get("schema") or values.get("schema_file")):
@@ -235,6 +241,15 @@ def _problems(document: Mapping[str, Any]) -> list[str]:
     for name, words in _WORDS.items():
         if document.get(name, words[0]) not in words:
             problems.append(f"{name}: {document[name]!r} is none of {', '.join(map(repr, words))}")
+    registry = document.get("schema_registry")
+    if registry is not None and (not isinstance(registry, str) or not registry.strip()):
+        problems.append(f"schema_registry: {registry!r} is not the id of a connection")
+    if registry is not None:
+        problems += [
+            f"{name}: has no effect beside 'schema_registry', which knows the schemas of frames"
+            for name in ("schemas", "skip_bytes")
+            if name in document and (name, document[name]) != ("skip_bytes", _FRAME)
+        ]
     skip = document.get("skip_bytes", 0)
     if isinstance(skip, bool) or not isinstance(skip, int) or skip < 0:
         problems.append(f"skip_bytes: {skip!r} is not a whole number >= 0")
@@ -253,6 +268,7 @@ def _problems_of_ids(document: Mapping[str, Any]) -> list[str]:
     schemas = document.get("schemas")
     if schemas is None:
         framed = document["format"] == "avro" and document.get("skip_bytes") == _FRAME
+        framed = framed and document.get("schema_registry") is None
         return [FRAMED_AVRO] if framed else []
     if not isinstance(schemas, Mapping) or not schemas:
         return [f"schemas: {schemas!r} is not a mapping from ids to schemas, like {{'7': '…'}}"]
@@ -319,7 +335,7 @@ def _problems_of_schema(document: Mapping[str, Any]) -> list[str]:
 
 def _problems_of_avro(schema: str) -> list[str]:
     try:
-        json.loads(schema)
+        load_unique_json(schema)
     except (ValueError, RecursionError) as error:
         return [f"not valid JSON: {error}"]
     return []

@@ -18,12 +18,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib.util import find_spec
 from os import PathLike, fspath
 from pathlib import Path, PurePath
 from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qsl, urlencode
 
-from tubemq_client.errors import ConfigError
+from tubemq_client.errors import ConfigError, require_extra
 from tubemq_provider.files.objects import prefix_problems
 from tubemq_provider.files.staging import Verify
 from tubemq_provider.sinks._database_address import (
@@ -39,6 +40,7 @@ from tubemq_provider.windows.protocols import Sink
 
 __all__ = [
     "SUPPORTED",
+    "missing_extra",
     "needless_connection",
     "sink_for",
     "sink_uri",
@@ -172,6 +174,17 @@ def spec_problems(spec: str, *, exactly_once: bool = True) -> list[str]:
     if kind in _OBJECTS:
         problems += _prefix_problems(f"{word}:{rest}")
     return problems
+
+
+def missing_extra(spec: str) -> str | None:
+    """Return what to install if a package that the sink imports is missing, or None.
+
+    Looks for the package and imports none, so that a Dag file stays quick to parse.
+    """
+    package, extra = _PACKAGES.get(sink_word(spec), ("pyarrow", "arrow"))
+    if find_spec(package) is not None:
+        return None
+    return str(require_extra(extra, ImportError(name=package)))
 
 
 def needless_connection(spec: str) -> str | None:
@@ -342,6 +355,14 @@ _MAKERS: Final[dict[str, Callable[[str, str, _Options], Sink]]] = {
     **dict.fromkeys(_OBJECTS, _object_store),
     **dict.fromkeys(DATABASES, _database),
 }
+
+_PACKAGES: Final = {
+    "delta": ("deltalake", "lake"),
+    "iceberg": ("pyiceberg", "lake"),
+    **dict.fromkeys(_OBJECTS, ("obstore", "lake")),
+    **dict.fromkeys(DATABASES, ("sqlalchemy", "lake")),
+}
+"""Package and extra by kind of sink; all others need pyarrow."""
 
 
 def _table_of(rest: str) -> tuple[str, str]:

@@ -26,7 +26,7 @@ from tubemq_provider._airflow import (
     needs_asset_state,
 )
 from tubemq_provider.assets import offsets_asset
-from tubemq_provider.hooks.aio import TubeMQAsyncHook
+from tubemq_provider.hooks.aio import SHARE_OF_POLL, TubeMQAsyncHook
 from tubemq_provider.hooks.metrics import gauge_group
 from tubemq_provider.ingest.validation import ClusterAlias, TaskArguments, parse
 from tubemq_provider.offsets.group_position import (
@@ -49,7 +49,6 @@ from tubemq_provider.windows.lag import lag_between
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tubemq_client.aio import Metadata
     from tubemq_provider.windows.spaces import Ends
 
 __all__ = ["TubeMQLagTrigger"]
@@ -148,21 +147,23 @@ class TubeMQLagTrigger(BaseEventTrigger):
         """Poll, fire, wait; ends only by cancellation."""
         watch = LagWatch(self.min_lag, self.max_wait, self.ring_again_after)
         backoff = Backoff()
-        client: Metadata | None = None
+        hook: TubeMQAsyncHook | None = None
         async with AsyncExitStack() as stack:
             while True:
                 try:
-                    if client is None:
-                        client = await self._connect(stack, watch)
+                    if hook is None:
+                        hook = await self._connect(stack, watch)
                     stored = await group_position(self.state)
                     # A broker that does not answer delays only its partitions.
-                    ends = await client.reachable_ends(self.topic, self.group)
+                    ends = await hook.shared_ends(
+                        self.topic, self.group, max_age_s=SHARE_OF_POLL * self.poll_interval
+                    )
                     event = self._look(watch, stored, ends)
                 except Exception as exc:  # noqa: BLE001 - a watcher survives any error
                     pause = backoff.failed()
                     if isinstance(exc, errors.TubeMQError):
                         # The connection may be edited meanwhile: read it again.
-                        client = None
+                        hook = None
                         await _leave(stack)
                     if backoff.failures == 1:
                         self.log.warning("topic %s: not reachable, waiting: %s", self.topic, exc)
@@ -176,14 +177,15 @@ class TubeMQLagTrigger(BaseEventTrigger):
                     pause = jittered(self.poll_interval)
                 await asyncio.sleep(pause)
 
-    async def _connect(self, stack: AsyncExitStack, watch: LagWatch) -> Metadata:
-        """Read the connection, and the events that an earlier triggerer noted."""
+    async def _connect(self, stack: AsyncExitStack, watch: LagWatch) -> TubeMQAsyncHook:
+        """Read the connection, and the events that an earlier triggerer noted; share a session."""
         hook = TubeMQAsyncHook(self.tubemq_conn_id)
         await hook.expect_cluster(self.cluster)
         stored = await group_position(self.state)
         if not watch.has_fired:
             await self._recall(watch, stored)
-        return await stack.enter_async_context(hook.connected())
+        await stack.enter_async_context(hook.connected())
+        return hook
 
     def _look(
         self, watch: LagWatch, stored: GroupPosition, ends: Mapping[Partition, Ends]

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tubemq_client.model import Partition
-from tubemq_provider.hooks.aio import TubeMQAsyncHook
+from tubemq_provider.hooks.aio import SHARE_OF_POLL, TubeMQAsyncHook
 from tubemq_provider.sources.tubemq.space import SPACE
 from tubemq_provider.triggers._wait import WaitingTrigger, unpacked
 from tubemq_provider.triggers._watch import arguments_of
@@ -89,7 +89,11 @@ class TubeMQOffsetTrigger(WaitingTrigger):
         """Check partitions and ends once."""
         if self.min_lag:
             # A broker that does not answer delays only its partitions.
-            reachable = await client.reachable_ends(self.topic, self.group, stable=self.stable)
+            age = SHARE_OF_POLL * self.poll_interval
+            hook = self._hook or self.make_hook()
+            reachable = await hook.shared_ends(
+                self.topic, self.group, stable=self.stable, max_age_s=age
+            )
             return self._reached(reachable)
         metadata = await client.topic(self.topic, self.group)
         keys = {*self.partitions, *self.until} or {p.key for p in metadata.partitions}

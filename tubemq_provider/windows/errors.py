@@ -59,7 +59,7 @@ class ChangeOrderUnclear(WindowError):
 
 
 class TableAltered(WindowError):
-    """A change stream has DDL, or empties its table, and nobody has said what is to happen."""
+    """A change stream has DDL, or empties its table, and `on_ddl` does not ignore it."""
 
     fatal = True
 
@@ -150,7 +150,8 @@ class StoreConflict(WindowError):
 
 
 class WindowNotReady(WindowError):
-    """The window ends beyond the stable end of a log; try again later."""
+    """The window ends beyond the stable end of a log, or at a boundary that is not written yet; try
+    again later."""
 
     retriable = True
 

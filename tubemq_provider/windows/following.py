@@ -1,4 +1,4 @@
-"""How a table follows changes: keys, the order of changes of a key, and what becomes of deletes.
+"""Rules of a table that follows changes: keys, the order of changes of a key, and deletes.
 
 An engine reduces a window to the last change of each key, a sink merges those into its table in
 the step that publishes the window. Both take the same `Following`. This module must not read or

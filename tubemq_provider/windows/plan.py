@@ -8,8 +8,8 @@ created it. This module must not do I/O, read a clock, or import airflow, pyspar
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final
 
@@ -291,6 +291,24 @@ class WindowPlan:
         )
 
     @property
+    def record_limit(self) -> int:
+        """Upper bound on records: index entries of each log once, however many partitions share
+        it."""
+        return sum(
+            self._entries_of_log([self.ranges[key] for key in keys])
+            for keys in self.space.logs(self.ranges).values()
+        )
+
+    def _entries_of_log(self, ranges: Iterable[Range]) -> int:
+        """Return the index entries that lie in at least one of the ranges."""
+        total, reached = 0, 0
+        for start, end in sorted(ranges):
+            if end > max(start, reached):
+                total += self.space.entries(max(start, reached), end)
+                reached = end
+        return total
+
+    @property
     def anchors(self) -> dict[str, Anchor]:
         """Anchors of the logs at the end of this window."""
         return {**self.before, **self.upto}
@@ -313,6 +331,15 @@ class WindowPlan:
         """Return the scope of this window for a sink of identity `sink`."""
         members = (self.filters, self.epoch, self.source)
         return WindowScope(self.cluster, self.topic, self.group, sink, *members)
+
+    def for_sink(self, sink: str) -> WindowPlan:
+        """Return the plan of the same ranges for a sink of identity `sink`, under another id."""
+        scope = self.scope_in(sink)
+        if self.kind is WindowKind.EXPLICIT:
+            window_id = WindowPlan.explicit(scope, self.ranges).window_id
+        else:
+            window_id = self.window_id.removesuffix(self.scope_hash) + scope.scope_hash
+        return replace(self, window_id=window_id, scope_hash=scope.scope_hash)
 
     def reads(self) -> Iterator[Any]:
         """Yield the ranges that an engine has to read, as the source's own values: non-empty,

@@ -6,7 +6,11 @@
 
 mod avro;
 mod cells;
+mod csv;
+mod json;
 mod protobuf;
+mod tdmsg;
+mod text;
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -14,7 +18,7 @@ use std::sync::Mutex;
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyBufferError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::PyCapsule;
+use pyo3::types::{PyBytes, PyCapsule};
 
 use crate::arrow::{ArrowArray, Column};
 use cells::{read_all, refuse, structure, Bodies, Cells, Taken};
@@ -22,6 +26,8 @@ use cells::{read_all, refuse, structure, Bodies, Cells, Taken};
 enum Format {
     Avro(Vec<avro::Node>),
     Protobuf(protobuf::Message),
+    Json { fields: text::Fields, strict: bool },
+    Csv(csv::Table),
 }
 
 /// Where the data of a body begins: after `skip` bytes; a body that begins with the first two bytes of
@@ -77,6 +83,17 @@ impl Reader {
         let format = match kind {
             "avro" => Format::Avro(each(table, avro_node)?),
             "protobuf" => Format::Protobuf(protobuf_message(table)?),
+            "json" => Format::Json {
+                fields: text_fields(&table.get_item(0)?)?,
+                strict: table.get_item(1)?.extract()?,
+            },
+            "csv" => Format::Csv(csv::Table {
+                nodes: text_fields(&table.get_item(0)?)?.nodes,
+                delimiter: table.get_item(1)?.extract()?,
+                quote: table.get_item(2)?.extract()?,
+                escape: table.get_item(3)?.extract()?,
+                nulls: table.get_item(4)?.extract()?,
+            }),
             other => return Err(unknown(other)),
         };
         Ok(Reader {
@@ -126,18 +143,61 @@ impl Reader {
         match &self.format {
             Format::Avro(fields) => fields.iter().map(avro::Node::cells).collect(),
             Format::Protobuf(message) => message.cells(),
+            Format::Json { fields, .. } => fields.cells(),
+            Format::Csv(table) => table.cells(),
         }
     }
 
     fn read_one(&self, body: &[u8], members: &mut [Cells]) -> Taken<()> {
         match &self.format {
             Format::Avro(fields) => avro::read_record(fields, body, members),
+            Format::Json { fields, strict } => json::read_body(fields, *strict, body, members),
+            Format::Csv(table) => table.read_body(body, members),
             Format::Protobuf(message) => {
                 let row = members[0].len();
                 protobuf::read_message(message, body, members, row)
             }
         }
     }
+}
+
+type UnpackedRows<'py> = (Rows, Vec<Bound<'py, PyBytes>>, Vec<u32>, Vec<u32>);
+
+/// The records of packs of versions 0 to 3, in an array with these buffers: their rows, the attributes
+/// that rows refer to, and the indexes of the packs that are left to the reference, and of empty ones.
+#[pyfunction]
+pub fn unpack<'py>(
+    py: Python<'py>,
+    offsets: &Bound<'py, PyAny>,
+    data: Option<Bound<'py, PyAny>>,
+    first: usize,
+    count: usize,
+    most_records: usize,
+) -> PyResult<Option<UnpackedRows<'py>>> {
+    let offsets = Memory::new(offsets)?;
+    let data = data.map(|data| Memory::new(&data)).transpose()?;
+    let unpacked = py.detach(|| {
+        let data = data.as_ref().map_or(&[][..], Memory::get);
+        let bodies = Bodies {
+            offsets: offsets.get(),
+            data,
+            first,
+            count,
+        };
+        tdmsg::unpack(&bodies, most_records)
+    });
+    Ok(unpacked.map(|unpacked| {
+        let column = structure(unpacked.columns[0].len(), unpacked.columns);
+        let attributes = unpacked
+            .attributes
+            .iter()
+            .map(|one| PyBytes::new(py, one))
+            .collect();
+        let rows = Rows {
+            column: Mutex::new(Some(column)),
+        };
+        (rows, attributes, unpacked.refused, unpacked.empty)
+    }))
 }
 
 /// Rows that can be taken once, as the array of a struct; its schema is the caller's.
@@ -301,6 +361,38 @@ fn protobuf_kind(kind: &Bound<'_, PyAny>) -> PyResult<protobuf::Kind> {
         "time" => Kind::Time {
             cut: kind.get_item(1)?.extract()?,
         },
+        other => return Err(unknown(other)),
+    })
+}
+
+fn text_fields(table: &Bound<'_, PyAny>) -> PyResult<text::Fields> {
+    let names = each(table, |field| field.get_item(0)?.extract())?;
+    let nodes = each(table, |field| text_node(&field.get_item(1)?))?;
+    Ok(text::Fields { names, nodes })
+}
+
+fn text_node(node: &Bound<'_, PyAny>) -> PyResult<text::Node> {
+    use text::Node;
+    let kind: String = node.get_item(0)?.extract()?;
+    Ok(match kind.as_str() {
+        "bool" => Node::Bool,
+        "int" => Node::Int {
+            least: node.get_item(1)?.extract()?,
+            most: node.get_item(2)?.extract()?,
+        },
+        "float" => Node::Float,
+        "double" => Node::Double,
+        "decimal" => Node::Decimal {
+            precision: node.get_item(1)?.extract()?,
+            scale: node.get_item(2)?.extract()?,
+        },
+        "text" => Node::Text,
+        "date" => Node::Date,
+        "instant" => Node::Instant {
+            zone: node.get_item(1)?.extract()?,
+        },
+        "struct" => Node::Struct(text_fields(&node.get_item(1)?)?),
+        "list" => Node::List(Box::new(text_node(&node.get_item(1)?)?)),
         other => return Err(unknown(other)),
     })
 }

@@ -254,7 +254,10 @@ def test_assets_of_explicit_offsets_beside_a_cursor_with_claims_take_claims_too(
         ({"boundaries": {}}, "boundaries need partitions_def"),
         ({"initial_position": "stable"}, "'stable' needs claims=True"),
         ({"initial_position": {"1:0": 0, "1:1": "stable"}}, "'stable' needs claims=True"),
-        ({"spark_conf": {"a": "b"}}, "spark_conf has no effect with engine='inline'"),
+        (
+            {"spark_conf": {"a": "b"}, "engine": "inline"},
+            "spark_conf has no effect with engine='inline'",
+        ),
         ({"spark_conn_id": "lab"}, "spark_conn_id has no effect: spark_conf defines it"),
         ({"cluster": "a/b"}, "cluster: "),
         (

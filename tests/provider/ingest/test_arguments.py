@@ -10,6 +10,7 @@ import pytest
 from tubemq_client.errors import ConfigError
 from tubemq_provider.ingest.arguments import IngestArguments
 from tubemq_provider.ingest.values import Spark, SparkConnect, SparkSubmit, Value, expand_values
+from tubemq_provider.sinks import factory
 from tubemq_provider.task_arguments import check_literals, is_template, offsets_for_topic, parse
 
 pytestmark = [pytest.mark.airflow, pytest.mark.timeout(60)]
@@ -128,7 +129,7 @@ def test_the_resolver_follows_from_what_is_given() -> None:
             {"engine": "inline", "ship_package": True},
             "ship_package has no effect with engine='inline'",
         ),
-        ({"spark_work_dir": "/w"}, "spark_work_dir has no effect with engine='session'"),
+        ({"spark_work_dir": "/w"}, "spark_work_dir has no effect with engine='auto'"),
         ({"engine": "submit", "spark_work_dir": "w"}, "'w' is relative"),
         ({"engine": "connect"}, "needs the address of a server"),
         ({"spark_conf": {"spark.remote": "sc://c1"}}, "engine='connect' uses a server"),
@@ -410,3 +411,22 @@ def test_names_of_rocketmq_are_those_that_its_brokers_take(names: dict[str, Any]
 )
 def test_names_that_its_brokers_do_not_take_are_refused(names: dict[str, Any], said: str) -> None:
     assert said in problems(source="rocketmq", **names)
+
+
+@pytest.mark.parametrize(
+    ("sink", "package"),
+    [("delta:/lake/orders", "deltalake"), ("s3://lake/orders", "obstore"), ("/lake", "pyarrow")],
+)
+def test_a_missing_extra_is_a_problem_of_the_arguments(
+    sink: str, package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A Dag is refused when it is parsed, not by its first run."""
+    monkeypatch.setattr(factory, "find_spec", lambda name: None)
+    found = problems(path=None, sink=sink, max_records=0)
+    assert f"{package} is needed here; install it with: pip install" in found
+    assert "max_records" in found, "every problem is listed"
+
+
+def test_without_an_engine_small_windows_start_no_spark() -> None:
+    assert parse(IngestArguments, BASE).engine == "auto"
+    assert parse(IngestArguments, {**BASE, "sql": "SELECT * FROM records"}).engine == "auto"

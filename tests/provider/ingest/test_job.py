@@ -277,4 +277,7 @@ def test_files_are_compressed_as_asked(source: LineSource, tmp_path: Path) -> No
     found = {pq.ParquetFile(file).metadata.row_group(0).column(0).compression for file in files}
     assert found == {"ZSTD"}
     with pytest.raises(ConfigError, match="compression has no effect with engine='session'"):
-        parse(IngestArguments, {**BASE, "path": "/lake", "compression": "zstd"})
+        parse(
+            IngestArguments,
+            {**BASE, "path": "/lake", "compression": "zstd", "engine": "session"},
+        )

@@ -163,3 +163,12 @@ def test_instants_survive_their_spelling(instant: datetime) -> None:
 def test_what_is_no_instant_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="RFC 3339"):
         parse_instant(text)
+
+
+def test_records_of_a_log_that_partitions_share_are_counted_once() -> None:
+    """A store of TubeMQ: two partitions, one log. Another broker's partition has its own."""
+    scope = WindowScope("test", "orders", "lake", "/lake")
+    ranges = {"1:0": (0, 280), "1:1": (140, 420), "2:0": (0, 28)}
+    plan = WindowPlan.cursor(scope, 1, ranges)
+    assert plan.entries == 21
+    assert plan.record_limit == 16

@@ -22,7 +22,7 @@ FIRST = ConsumerSettings(consume_from="first")
 
 
 def opened(shell: Shell, settings, group: str, topic: str, check: Callable[[int], str | None]):
-    """A producer whose brokers ask `check` with the number in a record's body."""
+    """Return a producer whose brokers ask `check` with the number in a record's body."""
 
     def answer(message):
         return check(int(message.body))
@@ -102,6 +102,7 @@ def test_a_transaction_ends_once(shell: Shell) -> None:
             assert end.latest_offset == 1
 
 
+@pytest.mark.soak
 def test_a_broker_that_did_not_hear_the_end_gets_it_when_it_asks(shell: Shell) -> None:
     def never(number: int) -> str:
         pytest.fail("the producer knows the answer")

@@ -100,7 +100,7 @@ def edited_dag(dag_id: str, root: str, values: Mapping[str, Any], edit: int) -> 
         start_date=datetime(2026, 1, 1, tzinfo=UTC),
         catchup=False,
         tags=[f"edit-{edit}"],
-        default_args={"retries": 2, "retry_delay": timedelta(seconds=1)},
+        default_args={"retries": 10, "retry_delay": timedelta(seconds=1)},
     ) as made:
         (Interval if values["mode"] == "time" else Follow)(**given)
     return made

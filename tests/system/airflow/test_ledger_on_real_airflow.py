@@ -161,11 +161,20 @@ class TestCommands:
         # Without an asset, windows of other groups in other sinks do not matter here.
         assert tubemq(airflow, "windows", "verify", "--sink", str(lakes / "ledger")) == found
 
-    def test_lag_and_check(self, airflow: AirflowStack, lakes: Path) -> None:
-        assert tubemq(airflow, "lag", GROUP)["lag"] == 1
+    def test_lag_and_check(self, airflow: AirflowStack, cluster: Cluster, lakes: Path) -> None:
         with pytest.raises(AirflowApiError, match="name a connection to that cluster"):
             tubemq(airflow, "lag", GROUP, "--conn-id", "elsewhere")
-        checks = tubemq(airflow, "check", "--sink", str(lakes / "ledger"))
+        # Stored as the form of the web interface stores it: no process has it in its environment.
+        stored = {
+            "connection_id": "in_the_database",
+            "conn_type": "tubemq",
+            "host": cluster.server.masters,
+            "extra": '{"cluster": "test"}',
+        }
+        airflow.api.call("POST", "/connections", json=stored)
+        assert tubemq(airflow, "lag", GROUP, "--conn-id", "in_the_database")["lag"] == 1
+        sink = ["--sink", str(lakes / "ledger")]
+        checks = tubemq(airflow, "check", "--conn-id", "in_the_database", *sink)
         assert {row["check"]: row["result"] for row in checks} == dict.fromkeys(
             ["connection", "cluster", "state backend", "ledger tables", "sink"], "ok"
         )

@@ -54,7 +54,10 @@ def _seed(url: str) -> None:
         add_event(session, number, 2, window(f"c-2-{H}", {"1:0": [28, 56]}), dag_id="secret_loads")
         add_task(session, number, "loads", "ingest", progress={"v": 1, "read": 5, "entries": 10})
         add_task(session, number, "secret_loads", "ingest", progress={"v": 1, "read": 7})
+        add_task(session, number, "loads", "again", state="failed")
+        add_task(session, number, "secret_loads", "again", state="failed")
         _group(session, "away/orders/g", dag_id="secret_loads")
+        add_asset(session, "tubemq:live/orders/hours")
         _group(session, "nowhere/orders/g")
         _group(session, "live/secret/g")
         _group(session, f"live/{HOSTILE}/g")
@@ -203,7 +206,11 @@ def test_windows_and_tasks_of_a_dag_that_may_not_be_read_are_left_out(
 
     def seen(user: Browser) -> tuple[list[str], list[str], int]:
         windows = user.get(f"api/groups/{number}/windows").json()["windows"]
-        tasks = user.get(f"api/groups/{number}/running").json()["tasks"]
+        running = user.get(f"api/groups/{number}/running").json()
+        tasks = running["tasks"]
+        failed = sorted(t["dag_id"] for t in running["failed"])
+        assert failed == sorted(t["dag_id"] for t in tasks), "each Dag has one of both"
+        assert {t["task_id"] for t in running["failed"]} == {"again"}
         covered = user.get(f"api/groups/{number}/coverage").json()["scopes"][0]["windows"]
         return [w["window"] for w in windows], sorted(t["dag_id"] for t in tasks), covered
 

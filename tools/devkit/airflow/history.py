@@ -129,10 +129,12 @@ def add_task(
     state: str = "running",
     progress: Mapping[str, Any] | None = None,
 ) -> None:
-    """Add a task instance that has the asset as outlet, in the run ``now``."""
+    """Add a task instance that has the asset as outlet, in the run ``now``; a failed one ended."""
     task = {"dag_id": dag_id, "task_id": task_id}
     session.execute(sa.insert(TaskOutletAssetReference).values(asset_id=asset_id, **task))
     ti = {**task, "run_id": "now", "state": state, "pool": "default_pool", "start_date": BEGAN}
+    if state == "failed":
+        ti["end_date"] = BEGAN
     session.execute(sa.insert(TaskInstance).values(ti))
     if progress is not None:
         value = json.dumps(progress)

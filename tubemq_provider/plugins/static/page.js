@@ -250,12 +250,15 @@ function draw(group) {
   drawClaims(group, parts[0]);
   drawPositions(group, null, parts[1]);
   const failing = (node) => (error) => node.append(el("p", { class: "notice" }, error.message));
-  keepRunning(id, parts[0], here).catch(failing(parts[0]));
+  const past = () => {
+    ask(`api/groups/${id}/windows`).then((found) => here() && drawWindows(id, found, parts[2]))
+      .catch(failing(parts[2]));
+    ask(`api/groups/${id}/coverage`).then((found) => here() && drawCoverage(found, parts[3]))
+      .catch(failing(parts[3]));
+  };
+  keepRunning(id, parts[0], here, past).catch(failing(parts[0]));
   keepLag(group, parts[1], here).catch(failing(parts[1]));
-  ask(`api/groups/${id}/windows`).then((found) => here() && drawWindows(id, found, parts[2]))
-    .catch(failing(parts[2]));
-  ask(`api/groups/${id}/coverage`).then((found) => here() && drawCoverage(found, parts[3]))
-    .catch(failing(parts[3]));
+  past();
 }
 
 function drawClaims(group, node) {
@@ -267,23 +270,41 @@ function drawClaims(group, node) {
   ], group.claimed)));
 }
 
-// Running tasks and lag are looked at again while the page is in front.
-async function keepRunning(id, node, here) {
+// Running tasks and lag are looked at again while the page is in front. When a task has ended,
+// `ended` draws what it may have changed.
+async function keepRunning(id, node, here, ended) {
   const place = node.appendChild(el("div", {}));
+  let before = null;
   while (here()) {
     if (!document.hidden) {
-      const { tasks } = await ask(`api/groups/${id}/running`);
+      const { tasks, failed } = await ask(`api/groups/${id}/running`);
       if (!here()) return;
-      place.replaceChildren(...(tasks.length ? [drawRunning(tasks)] : []));
+      const names = tasks.filter((task) => task.state === "running").map(taskName);
+      if (before !== null && before.some((name) => !names.includes(name))) ended();
+      before = names;
+      place.replaceChildren(...(tasks.length ? [drawRunning(tasks)] : []),
+        ...(failed.length ? [drawFailed(failed)] : []));
     }
-    await wait(10000);
+    await wait(before && before.length ? 5000 : 10000);
   }
 }
 
+const taskName = (task) => `${task.dag_id} ${task.run_id} ${task.task_id} ${task.map_index}`;
+const asOf = () => el("p", { class: "soft" }, `As of ${new Date().toISOString().slice(11, 19)} UTC`);
+
+function taskLink(task) {
+  const text = `${task.dag_id}.${task.task_id}`;
+  if (framed) return text; // Airflow's frame may not navigate the page around it
+  const path = [task.dag_id, "runs", task.run_id, "tasks", task.task_id].map(encodeURIComponent);
+  const mapped = task.map_index >= 0 ? `/mapped/${task.map_index}` : "";
+  return el("a", { href: `../dags/${path.join("/")}${mapped}` }, text);
+}
+
 function drawRunning(tasks) {
-  return section("Running now", table([
-    { name: "task", of: (task) => `${task.dag_id}.${task.task_id}` },
+  return section("Running or waiting", asOf(), table([
+    { name: "task", of: taskLink },
     { name: "run", of: (task) => task.run_id },
+    { name: "state", of: (task) => task.state.replaceAll("_", " ") },
     { name: "window", of: (task) => task.progress?.window || "" },
     { name: "", of: (task) => meter(task.progress?.read, task.progress?.entries) },
     { name: "progress", of: (task) => told(task) },
@@ -291,9 +312,20 @@ function drawRunning(tasks) {
   ], tasks));
 }
 
+function drawFailed(tasks) {
+  return section("Failed, and not cleared", el("p", { class: "bad" },
+    "A later run of a cursor takes what these left. An interval of time stays a hole until its task is cleared."),
+  table([
+    { name: "task", of: taskLink },
+    { name: "run", of: (task) => task.run_id },
+    { name: "state", of: (task) => task.state.replaceAll("_", " ") },
+    { name: "since", of: (task) => moment(task.since) },
+  ], tasks));
+}
+
 function told(task) {
   const now = task.progress;
-  if (!now) return task.state;
+  if (!now || task.state !== "running") return "";
   if (now.state === "done") return "read; it is being published";
   if (now.tasks) return `${number(now.done)} of ${number(now.tasks)} Spark tasks`;
   const rate = now.rate ? `, ${short(now.rate)}/s` : "";
@@ -309,20 +341,39 @@ function meter(part, whole) {
 }
 
 async function keepLag(group, node, here) {
+  const samples = [];
+  let now = group;
   while (here()) {
     if (!document.hidden) {
       const found = await lag(group.id, here);
       if (!here()) return;
-      drawPositions(group, found, node);
+      if (found.state === "known") samples.push([Date.now(), found.total]);
+      drawPositions(now, found, node, samples);
     }
     await wait(15000);
+    if (here() && !document.hidden) now = await ask(`api/groups/${group.id}`).catch(() => now);
   }
 }
 
-function drawPositions(group, found, node) {
+// Lag while the page is open: nobody stores it. Alerts are made of metrics.
+function lagOverTime(samples) {
+  if (samples.length < 2) return null;
+  const shown = samples.slice(-240);
+  const [first, last] = [shown[0][0], shown[shown.length - 1][0]];
+  const most = Math.max(1, ...shown.map(([, total]) => total));
+  const points = shown.map(([at, total]) =>
+    `${((600 * (at - first)) / Math.max(last - first, 1)).toFixed(1)},${(88 - (84 * total) / most).toFixed(1)}`);
+  const minutes = Math.max(1, Math.round((last - first) / 60000));
+  return el("div", {}, svg("svg", { class: "bars", viewBox: "0 0 600 90", role: "img",
+    "aria-label": `Lag of the last ${minutes} minutes, at most ${most}` },
+  svg("polyline", { class: "line", points: points.join(" ") })),
+  el("p", { class: "soft" }, `Lag since this page was opened, ${minutes} min; at most ${number(most)}`));
+}
+
+function drawPositions(group, found, node, samples = []) {
   if (!group.positions.length && !(found && found.partitions.length)) {
     node.replaceChildren(section("Position", el("p", { class: "soft" },
-      "No cursor window was accepted yet. Windows of time have no position: see the coverage.")));
+      found?.note || "No cursor window was accepted yet. Windows of time have no position: see the coverage.")));
     return;
   }
   const known = found !== null && found.state === "known";
@@ -354,7 +405,8 @@ function drawPositions(group, found, node) {
   }
   const total = Math.max(group.partitions || 0, rows.length);
   if (rows.length < total) parts.push(el("p", { class: "soft" }, `${rows.length} of ${total} partitions`));
-  node.replaceChildren(section("Lag by partition", ...parts, table(columns, rows)));
+  node.replaceChildren(section("Lag by partition", ...(known ? [asOf()] : []), ...parts,
+    lagOverTime(samples), table(columns, rows)));
 }
 
 function drawWindows(id, found, node) {

@@ -58,7 +58,7 @@ from tubemq_provider.sinks._table_sink import (
     stub_schema,
     token_of,
 )
-from tubemq_provider.sinks.delta.errors import explains_store_errors, gist
+from tubemq_provider.sinks.delta.errors import explains_store_errors, gist, is_of_store
 from tubemq_provider.sinks.delta.history import in_history
 from tubemq_provider.sinks.delta.log import (
     DURABLE,
@@ -131,7 +131,7 @@ class DeltaSink(TableSink):
     - `verify`: how files are checked before they are committed (`files.staging.Verify`).
     - `partition_by`: the table's partition columns; ``day(x)`` and ``hour(x)`` are columns
       ``x_day`` and ``x_hour`` of it. `max_partitions`: the most that one task may make of a window.
-    - `following`: how the table follows changes: staged rows are the last changes of their keys, and
+    - `following`: how the table follows changes: staged rows are the last changes of keys, and
       delta-rs merges them in the commit that names the window. Files are staged on this machine.
     - `schema_evolution`: ``add_columns`` adds columns that the table has not, in the commit of the
       first files that have them; they may be null. Other changes are always refused.
@@ -246,7 +246,7 @@ class DeltaSink(TableSink):
 
     def _loaded(self) -> DeltaTable | None:
         """Return the table as delta-rs loads it, with all its files."""
-        from deltalake.exceptions import TableNotFoundError
+        from deltalake.exceptions import DeltaError, TableNotFoundError
 
         if self._handle is not None:
             with self._detecting_replacement():
@@ -256,6 +256,13 @@ class DeltaSink(TableSink):
             self._handle = self._opened()
         except TableNotFoundError:
             return None
+        except DeltaError as exc:
+            if is_of_store(exc):
+                raise
+            raise SinkDamaged(
+                f"{self._storage.url}: its log cannot be read, so no reader can read the table; "
+                f"bring back the file ({gist(exc)})"
+            ) from None
         newest = log_name(self._handle.version())
         self._known_commit = newest, self._entry(newest)
         return self._handle
@@ -309,11 +316,15 @@ class DeltaSink(TableSink):
         """See `Sink.holds`: False for a window that `RESTORE` has taken away. Reads the commits
         since the window's own; what the log no longer has tells nothing."""
         table = self._table()
-        return table is not None and in_history(
-            lambda version: self._entry(log_name(version)),
-            int(table.version()),
-            marker.plan.window_id,
-        )
+        if table is None:
+            return False
+        newest, window_id = int(table.version()), marker.plan.window_id
+        try:
+            return in_history(lambda version: self._entry(log_name(version)), newest, window_id)
+        except ValueError as exc:
+            raise SinkDamaged(
+                f"{self._storage.url}: {exc}, so no reader can read the table; bring back the file"
+            ) from exc
 
     @explains_store_errors
     def _prepare(self, staged: StagedWindow | None) -> None:
@@ -442,8 +453,8 @@ class DeltaSink(TableSink):
                 f"{window.plan.window_id} was written; nothing of it is in the table, a retry "
                 f"judges the table as it is then"
             )
-        if self._changes and self._handle is not None:
-            self._merge(self._handle, window)
+        if self._changes:
+            self._merge(window)
             return
         change = self._change if window.files else None
         if change is not None or self._handle is None:
@@ -467,14 +478,20 @@ class DeltaSink(TableSink):
             raise CommitUnclear(f"{self._storage.url}: {gist(exc)}") from None
         self._committed = window.token, before
 
-    def _merge(self, table: DeltaTable, window: TableWindow) -> None:
+    def _merge(self, window: TableWindow) -> None:
         """Merge the staged changes in the window's commit."""
         from deltalake.exceptions import CommitFailedError
 
         from tubemq_provider.sinks.delta.merging import merge
 
-        if self._following is None:
-            return
+        table = self._handle
+        if self._following is None or table is None:
+            raise SinkDamaged(f"{self._storage.url}: no table to merge changes into")
+        if self._change is not None:
+            raise ConfigError(
+                "the table has not all columns of the changes; add them to it",
+                subject=f"Delta table {self._storage.url}",
+            )
         before = self._force_earlier(table.version())
         properties = _properties(window, before)
         try:
@@ -492,7 +509,7 @@ class DeltaSink(TableSink):
         self, staging: Staging, plan: WindowPlan, counts: IngestCounts, progress: Progress
     ) -> TableWindow:
         """See `TableSink`. Files with changes stay where they are until they are merged, and the
-        marker names none: later merges write the table's files anew."""
+        marker names none: later merges replace the table's files."""
         if self._following is None:
             return super()._stage_files(staging, plan, counts, progress)
         import pyarrow.parquet as pq

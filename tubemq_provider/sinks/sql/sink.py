@@ -76,7 +76,7 @@ class SqlSink(Sink):
       it was typed, as earlier releases did, keeps that name where it is typed so. Needed where
       parameters of the address lead elsewhere than it says.
 
-    - `following`: how the table follows changes: staged rows are the last changes of their keys, and
+    - `following`: how the table follows changes: staged rows are the last changes of keys, and
       are merged in the transaction that writes the window's row (`sinks.sql.merging`).
 
     What a driver raises is a `DatabaseError` without values of records and names of users.
@@ -208,6 +208,12 @@ class SqlSink(Sink):
         with self._engine.connect() as connection:
             rows = connection.execute(query.group_by(target.c.partition)).all()
         return {str(partition): int(count) for partition, count in rows}
+
+    @plain_errors
+    def holds(self, marker: Marker) -> bool:
+        """See `Sink.holds`: False if the table of the window's rows was dropped. Rows may leave it
+        at any time."""
+        return marker.counts.total == 0 or self._exists(self._name)
 
     @plain_errors
     def window_ids(self) -> Iterable[str]:

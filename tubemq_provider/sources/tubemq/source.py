@@ -1,25 +1,26 @@
 """TubeMQ topic as a source of windows: `sources.base.Source`.
 
-Every query opens a client, asks and closes it; only readers of single records for planning (the
-witness of a log's identity, estimates, resolvers) are opened once, on the first query, and closed
-with the source. Not for executors, which read through `spark`. This module must not decide what is
-read.
+All look-ups and reads of a source share its connections, which are opened by the first query and
+closed with the source. The master's answer about the topic serves all of them for some seconds. Not
+for executors, which read through `spark`. This module must not decide what is read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from datetime import UTC, datetime, timedelta
 from functools import cached_property, partial
 from threading import Event
-from typing import Any, Final
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final
 from zoneinfo import ZoneInfo
 
 from tubemq_client import errors
 from tubemq_client.config import ClientConfig
 from tubemq_client.errors import ConfigError
 from tubemq_client.model import (
+    Anchor,
     ClientSettings,
     Message,
     OffsetRange,
@@ -27,7 +28,7 @@ from tubemq_client.model import (
     PartitionEnds,
     ReachableEnds,
 )
-from tubemq_client.sync import AssignedConsumer, Metadata, RangeReader
+from tubemq_client.sync import AssignedConsumer, Metadata, RangeReader, Session
 from tubemq_provider.sources.base import End, Ends, Keep, RecordReader
 from tubemq_provider.sources.commit_offsets import commit_at_brokers
 from tubemq_provider.sources.topic import TopicSource
@@ -44,6 +45,10 @@ from tubemq_provider.windows.policies import Policies
 from tubemq_provider.windows.probing import ReadRange
 from tubemq_provider.windows.spaces import filters_of
 
+if TYPE_CHECKING:
+    from tubemq_client import TopicMetadata
+    from tubemq_provider.windows.planning.log_identity import RecordLookup
+
 __all__ = ["CONFIG", "TubeMQSource", "commit_offsets", "mirror_offsets", "open_source"]
 
 CONFIG: Final = ClientConfig
@@ -52,12 +57,15 @@ CONFIG: Final = ClientConfig
 _POOL: Final = 32
 """Number of reader groups that windows of one group share; the client's default."""
 
+_KNOWN_S: Final = 10.0
+"""Seconds for which a master's answer about the topic is used."""
+
 _OTHER_TOPICS: Final = 425
 _TURN_WAIT_S: Final = 10.0
 _FIRST_TURN_S, _LAST_TURN_S = 0.025, 0.4
 
 
-class TubeMQSource(TopicSource[ClientSettings, RangeReader]):
+class TubeMQSource(TopicSource[ClientSettings, "_RecordLookup"]):
     """Source of `topic` for `group`, on the cluster of `settings` with the alias `identity`.
 
     Look-ups and reads register under groups derived from `group`, and disturb no consumer of it.
@@ -80,21 +88,31 @@ class TubeMQSource(TopicSource[ClientSettings, RangeReader]):
         super().__init__(settings, identity=identity, topic=topic, group=group)
         self._filters = filters_of(filters)
         self._asking = asking
+        self._session: Session | None = None
+        self._metadata: tuple[float, TopicMetadata] | None = None
+
+    def close(self) -> None:
+        """Close all connections; may be called twice."""
+        super().close()
+        self._session = None
 
     # Look-ups
 
     def partitions(self) -> Mapping[Partition, bool]:
         """Return the partitions of the topic, True for those that may be subscribed now."""
-        with self._asking(), Metadata(self._settings) as client:
-            return client.topic(self._topic, self._group).partitions
+        with self._asking(), self._look_up() as client:
+            return self._topic_metadata(client).partitions
 
     def ends(self, which: End = "stable") -> Mapping[Partition, Ends]:
         """Return minimum and end offsets of the partitions whose brokers answer.
 
         `away` has the others. One look-up per store.
         """
-        with self._asking(), Metadata(self._settings) as client:
-            return client.reachable_ends(self._topic, self._group, stable=which == "stable")
+        with self._asking(), self._look_up() as client:
+            metadata = self._topic_metadata(client)
+            return client.reachable_ends(
+                self._topic, self._group, stable=which == "stable", metadata=metadata
+            )
 
     def starts(self) -> Mapping[Partition, int]:
         """Return the first available offset of the partitions whose brokers answer."""
@@ -108,13 +126,39 @@ class TubeMQSource(TopicSource[ClientSettings, RangeReader]):
             subject="time",
         )
 
-    def record_lookup(self) -> RangeReader:
+    def record_lookup(self) -> RecordLookup:
         """Return the reader that looks up single records; connects on its first query."""
         if self._witness is None:
-            self._witness = self._stack.enter_context(
-                RangeReader(self._settings, group=self._group, filters=self._filters)
-            )
+            self._witness = _RecordLookup(lambda: self._opened(self._group, filters=self._filters))
         return self._witness
+
+    def _shared(self) -> Session:
+        """Return the settings with the connections of this source."""
+        if self._session is None:
+            self._session = self._stack.enter_context(Session(self._settings))
+        return self._session
+
+    def _look_up(self) -> Metadata:
+        return Metadata(self._shared())
+
+    def _topic_metadata(self, client: Metadata) -> TopicMetadata:
+        """Return what the master said about the topic, at most some seconds ago."""
+        known = self._known_metadata() or client.topic(self._topic, self._group)
+        if self._metadata is None or known is not self._metadata[1]:
+            self._metadata = monotonic(), known
+        return known
+
+    def _known_metadata(self) -> TopicMetadata | None:
+        is_recent = self._metadata and monotonic() - self._metadata[0] < _KNOWN_S
+        return self._metadata[1] if self._metadata and is_recent else None
+
+    def _opened(self, group: str, **options: Any) -> RangeReader:
+        return self._stack.enter_context(self._reader(group, **options))
+
+    def _reader(self, group: str, **options: Any) -> RangeReader:
+        """Return a reader that has the source's connections and knows the topic, if it does."""
+        metadata = self._known_metadata()
+        return RangeReader(self._shared(), group=group, metadata=metadata, **options)
 
     # Time
 
@@ -142,7 +186,7 @@ class TubeMQSource(TopicSource[ClientSettings, RangeReader]):
             if named is None:
                 # A look-up registers the group at the brokers: the next scan records it.
                 self.ends()
-            with Metadata(self._settings) as client:
+            with self._look_up() as client:
                 reachable = client.reachable_ends(HISTORY_TOPIC, HISTORY_GROUP, stable=False)
             return read.with_data(reachable)
 
@@ -173,9 +217,8 @@ class TubeMQSource(TopicSource[ClientSettings, RangeReader]):
         self, plan: WindowPlan, policies: Policies, *, quarantine: Keep | None = None
     ) -> AbstractContextManager[RecordReader]:
         """Return a range reader under the group's pool, at a slot of the plan."""
-        return RangeReader(
-            self._settings,
-            group=plan.group,
+        return self._reader(
+            plan.group,
             filters=plan.filters,
             slot_seed=plan.hash,
             corrupt_records=policies.corrupt_records.value,
@@ -202,21 +245,12 @@ class TubeMQSource(TopicSource[ClientSettings, RangeReader]):
         The policy for corrupt records applies when the window is read, not here.
         """
 
-        def opened() -> RangeReader:
-            reader = RangeReader(
-                self._settings,
-                group=group,
-                filters=filters,
-                pool_size=pool_size,
-                corrupt_records="drop",
-            )
-            return self._stack.enter_context(reader)
-
-        return _Reading(opened)
+        options = {"filters": filters, "pool_size": pool_size, "corrupt_records": "drop"}
+        return _Reading(lambda: self._opened(group, **options))
 
 
-class _Reading:
-    """Reader of ranges, which calls `opened` for its client on first use."""
+class _LazyReader:
+    """Reader that calls `opened` for its client on first use."""
 
     def __init__(self, opened: Callable[[], RangeReader]) -> None:
         self._opened = opened
@@ -224,6 +258,26 @@ class _Reading:
     @cached_property
     def _reader(self) -> RangeReader:
         return self._opened()
+
+
+class _RecordLookup(_LazyReader):
+    """Look-up of single records, opened once the brokers of the topic are known."""
+
+    def first_record(self, range_: OffsetRange) -> Anchor | None:
+        return self._reader.first_record(range_)
+
+    def holds(self, partition: Partition, anchor: Anchor, upto: int) -> bool | None:
+        return self._reader.holds(partition, anchor, upto)
+
+    def holds_each(self, anchors: Iterable[tuple[Partition, Anchor, int]]) -> list[bool | None]:
+        return self._reader.holds_each(anchors)
+
+    def readable_from(self, range_: OffsetRange) -> int:
+        return self._reader.readable_from(range_)
+
+
+class _Reading(_LazyReader):
+    """Reader of the records of ranges."""
 
     def __call__(self, range_: OffsetRange) -> Iterator[Message]:
         for batch in self._reader.read(range_):

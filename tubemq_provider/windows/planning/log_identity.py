@@ -9,7 +9,7 @@ not decide what follows from the result.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
@@ -50,6 +50,14 @@ class StoredRecordLookup(Protocol):
         log; the range's end if there is none."""
 
 
+@runtime_checkable
+class ManyRecordLookup(Protocol):
+    """Witness that looks up several records at the same time (TubeMQ's)."""
+
+    def holds_each(self, anchors: Iterable[tuple[Any, Anchor, int]]) -> list[bool | None]:
+        """Return the answer of `RecordLookup.holds` for each."""
+
+
 @dataclass
 class LogIdentity:
     """Identity of the logs of one topic. Without a witness nothing is checked or refused."""
@@ -72,7 +80,7 @@ class LogIdentity:
         Anchors below `upto` count. Logs that end before `upto` are checked only with `shorter`."""
         if self.witness is None:
             return []
-        replaced_keys: list[str] = []
+        stores: list[tuple[list[str], str]] = []
         for keys in self._stores(upto):
             usable = [
                 key
@@ -83,7 +91,12 @@ class LogIdentity:
                 and (shorter or upto[key] <= reach_of(known[key]))
             ]
             best = max(usable, key=lambda key: anchors[key].offset, default=None)
-            if best is not None and self._holds(best, anchors[best], upto[best]) is False:
+            if best is not None:
+                stores.append((keys, best))
+        self._ask_together({best: (anchors[best], upto[best]) for _, best in stores})
+        replaced_keys: list[str] = []
+        for keys, best in stores:
+            if self._holds(best, anchors[best], upto[best]) is False:
                 replaced_keys += keys
         return self.scope.space.ordered(replaced_keys)
 
@@ -203,6 +216,20 @@ class LogIdentity:
             partition = self.scope.space.partition(self.scope.topic, key)
             self._answers[question] = self.witness.holds(partition, anchor, upto)
         return self._answers[question]
+
+    def _ask_together(self, questions: Mapping[str, tuple[Anchor, int]]) -> None:
+        """Cache the answers for anchors by partition, where the witness can ask at once."""
+        new = [
+            (key, anchor, upto)
+            for key, (anchor, upto) in questions.items()
+            if (key, anchor) not in self._answers
+        ]
+        if len(new) < 2 or not isinstance(self.witness, ManyRecordLookup):
+            return
+        space, topic = self.scope.space, self.scope.topic
+        asked = [(space.partition(topic, key), anchor, upto) for key, anchor, upto in new]
+        for (key, anchor, _), answer in zip(new, self.witness.holds_each(asked), strict=True):
+            self._answers[(key, anchor)] = answer
 
     def _stores(self, keys: Mapping[str, object]) -> list[list[str]]:
         return list(self.scope.space.logs(keys).values())

@@ -53,6 +53,7 @@ def outcome(
         bytes=counts.bytes,
         corrupt=counts.corrupt,
         notices=counts.notices,
+        tables=counts.tables,
         gaps=merged_gaps(now.plan, now.marker),
         resets=now.plan.resets,
         has_more=now.plan.has_more,

@@ -32,6 +32,7 @@ class WindowResult:
     - `records`: by partition key; `bytes`: of all bodies. From the marker when `replayed`.
     - `corrupt`: records that failed their checksum and were left out.
     - `notices`: records without a row by kind, such as ``ddl`` and ``heartbeat`` of change streams.
+    - `tables`: of routed windows, the records read for each table and its rows, by address.
     - `empty`: there was nothing to read. `replayed`: the window was already published, by an
       earlier try or another run. `has_more`: a limit cut it short.
     - `position`: end of the published cursor windows; None for other kinds.
@@ -59,6 +60,7 @@ class WindowResult:
     bytes: int = 0
     corrupt: int = 0
     notices: Mapping[str, int] = field(default_factory=dict)
+    tables: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     gaps: Gaps = field(default_factory=dict)
     has_more: bool = False
     pace: Throughput | None = None
@@ -118,6 +120,7 @@ class WindowResult:
             "missing": [list(span) for span in self.missing],
             "warnings": list(self.warnings),
             **({"notices": dict(self.notices)} if self.notices else {}),
+            **({"tables": dict(self.tables)} if self.tables else {}),
         }
 
 
@@ -162,6 +165,8 @@ def event_document(
         document["recovered"] = list(result.recovered)
     if result.notices:
         document["notices"] = dict(result.notices)
+    if result.tables:
+        document["tables"] = dict(result.tables)
     if result.resets:
         document["resets"] = dict(result.resets)
     if result.missing:

@@ -19,6 +19,7 @@ from typing import Any
 from tubemq_client.errors import ConfigError
 from tubemq_client.json_text import RepeatedName, load_unique_json
 from tubemq_provider.windows.canonical import parse_instant, rfc3339
+from tubemq_provider.windows.errors import WindowNotReady
 from tubemq_provider.windows.policies import parse_offsets
 from tubemq_provider.windows.spaces import FIRST_SOURCE, space_of
 
@@ -41,6 +42,7 @@ class Boundaries:
         self, mapping: Mapping[str, Any], topic: str, *, source: str = FIRST_SOURCE
     ) -> None:
         self._topic = topic
+        self._file = "FILE"
         self._space = space_of(source)
         self._offsets: dict[datetime, dict[str, int]] = {}
         problems: list[str] = []
@@ -81,7 +83,9 @@ class Boundaries:
             )
         else:
             if isinstance(mapping, dict):
-                return cls(mapping, topic, source=source)
+                boundaries = cls(mapping, topic, source=source)
+                boundaries._file = _shown(text)
+                return boundaries
             problem = f"{_shown(text)} holds no JSON object"
         # Outside of `except`: a chained exception is shown too, and drivers repeat the URL.
         raise ConfigError(problem, subject="boundaries")
@@ -89,17 +93,27 @@ class Boundaries:
     def offsets_at(self, instant: datetime) -> Mapping[str, int]:
         """Return the offsets given for exactly `instant`.
 
-        Raises `ConfigError` with the nearest instants if there are none."""
+        Raises `WindowNotReady` for an instant after the newest boundary, which its producer may
+        still write, and `ConfigError` with the nearest instants for one that was left out.
+        """
         offsets = self._offsets.get(instant)
-        if offsets is None:
-            nearest = sorted(self._offsets, key=lambda other: abs(other - instant))[:_NEAREST]
-            names = ", ".join(map(rfc3339, sorted(nearest))) or "none"
-            raise ConfigError(
-                f"no boundary of topic {self._topic!r} at {rfc3339(instant)}; nearest known: "
-                f"{names}",
-                subject="boundaries",
+        if offsets is not None:
+            return offsets
+        at = rfc3339(instant)
+        newest = max(self._offsets, default=None)
+        if newest is None or instant > newest:
+            known = "there is none yet" if newest is None else f"the newest is {rfc3339(newest)}"
+            raise WindowNotReady(
+                f"no boundary of topic {self._topic!r} at {at} yet; {known}. The "
+                f"producer of the records adds it, for example: tubemq produce {self._topic} "
+                f"--file ROWS --time-field NAME --to {at} --boundaries {self._file}"
             )
-        return offsets
+        nearest = sorted(self._offsets, key=lambda other: abs(other - instant))[:_NEAREST]
+        raise ConfigError(
+            f"no boundary of topic {self._topic!r} at {at}; nearest known: "
+            f"{', '.join(map(rfc3339, sorted(nearest)))}",
+            subject="boundaries",
+        )
 
     def _add(self, text: str, topics: object) -> None:
         instant = parse_instant(text)

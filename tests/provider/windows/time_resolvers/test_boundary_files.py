@@ -14,7 +14,7 @@ from tests.provider.windows.run.test_standalone_windows import HOUR, MAPPING, NO
 from tests.provider.windows.world import TOPIC
 from tubemq_client.errors import ConfigError
 from tubemq_provider.sources.tubemq.history_resolver import history_sample
-from tubemq_provider.windows.errors import DocumentError
+from tubemq_provider.windows.errors import DocumentError, WindowNotReady
 from tubemq_provider.windows.time_resolvers.boundaries import Boundaries
 
 fsspec = pytest.importorskip("fsspec")
@@ -81,3 +81,21 @@ def test_a_history_record_of_any_shape_is_a_document_error(body: bytes) -> None:
     """A client that may write to ``__offset_history__`` chooses it."""
     with pytest.raises(DocumentError, match="record of the offset history"):
         history_sample(body, "g", TOPIC)
+
+
+def test_an_instant_after_the_newest_boundary_is_not_ready_and_names_the_command(
+    tmp_path: Path,
+) -> None:
+    """The producer is late: a retry finds the boundary. One that was left out never comes."""
+    path = tmp_path / "hours.json"
+    for content, known in [({}, "there is none yet"), (MAPPING, "the newest is")]:
+        path.write_text(json.dumps(content))
+        boundaries = Boundaries.load(path, TOPIC)
+        with pytest.raises(WindowNotReady, match=known) as late:
+            boundaries.offsets_at(NOON.replace(year=2030))
+        assert late.value.retriable
+        command = f"tubemq produce {TOPIC} --file ROWS --time-field NAME --to 2030-"
+        assert command in str(late.value)
+        assert str(late.value).endswith(f"--boundaries {path}")
+    with pytest.raises(ConfigError, match="nearest known"):
+        boundaries.offsets_at(NOON.replace(minute=1))

@@ -1,0 +1,139 @@
+"""Narrow ranges that are read ahead: the same records, whatever goes wrong beside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.client.core.conftest import BESIDE, PARTITION, bodies
+from tubemq_client import OffsetRange, Partition, errors
+from tubemq_client._core.ahead import ReadAhead
+from tubemq_client._core.batch import DecodePolicy
+from tubemq_client._core.effects import Conversation, Sleep
+from tubemq_client._core.identity import ClientIds, ReaderPool
+from tubemq_client._core.parallel_read import Subrange
+from tubemq_client._core.pipeline import together
+from tubemq_client._core.range_read import RangeRead
+from tubemq_client._core.read_stats import ReadPolicy, ReadStats
+from tubemq_client.testing.memory import MemoryTubeMQ
+
+Ahead = Callable[[], ReadAhead]
+
+
+@pytest.fixture
+def ahead(memory: MemoryTubeMQ, ids: ClientIds) -> Ahead:
+    """Return a function that makes a reader's ranges."""
+
+    def begin(subrange: Subrange) -> Conversation[RangeRead]:
+        yield from ()
+        return RangeRead(
+            subrange.range,
+            memory.node(subrange.range.partition.broker_id),
+            pool=ReaderPool("group", 4),
+            ids=ids,
+            decode=subrange.policy,
+            policy=ReadPolicy(),
+            stats=subrange.stats,
+        )
+
+    return lambda: ReadAhead(DecodePolicy(), ReadStats(), begin)
+
+
+def sent_ranges(
+    send: Any, count: int = 5
+) -> tuple[list[OffsetRange], dict[Partition, list[bytes]]]:
+    """Send records to two partitions of one store in turn; return their ranges and bodies."""
+    sent: dict[Partition, list[bytes]] = {PARTITION: [], BESIDE: []}
+    for number in range(count):
+        for partition, all_bodies in sent.items():
+            body = f"{partition.partition_id}.{number}".encode()
+            send(body, to=partition)
+            all_bodies.append(body)
+    end = 2 * count * 28
+    return [OffsetRange(partition, 0, end) for partition in sent], sent
+
+
+def test_each_range_delivers_its_own_records_in_turn_while_others_are_sent(
+    memory: MemoryTubeMQ, send: Any, ahead: Ahead
+) -> None:
+    ranges, sent = sent_ranges(send)
+    send(b"behind the end")
+    send(b"too", to=BESIDE)
+    reader, driver = ahead(), memory.driver()
+    reader.expect(ranges)
+
+    got = {
+        range_.partition: bodies(list(driver.stream(reader.read(range_), reader.end(range_))))
+        for range_ in ranges
+    }
+
+    assert got == sent
+    assert reader.stats.records == 10
+    assert not any(map(reader.has, ranges)), "each is read once"
+
+
+def test_ranges_are_read_together_and_given_back_before_the_first_record_is_delivered(
+    memory: MemoryTubeMQ, send: Any, ahead: Ahead
+) -> None:
+    ranges, _ = sent_ranges(send)
+    reader, driver = ahead(), memory.driver()
+    reader.expect(ranges)
+
+    batches = driver.stream(reader.read(ranges[0]), reader.end(ranges[0]))
+    next(batches)
+
+    assert len(memory.broker(1).leases) == 0
+    assert reader.has(ranges[1])
+
+
+def test_an_error_waits_for_its_turn_and_ends_the_others(
+    memory: MemoryTubeMQ, send: Any, ahead: Ahead
+) -> None:
+    (first, second), sent = sent_ranges(send)
+    beyond = OffsetRange(BESIDE, 0, second.end + 28)
+    reader, driver = ahead(), memory.driver()
+    reader.expect([first, beyond])
+
+    got = bodies(list(driver.stream(reader.read(first), reader.end(first))))
+    assert got == sent[PARTITION]
+    with pytest.raises(errors.LogTruncated):
+        list(driver.stream(reader.read(beyond), reader.end(beyond)))
+    assert len(memory.broker(1).leases) == 0
+
+
+def test_leaving_early_gives_everything_back(memory: MemoryTubeMQ, send: Any, ahead: Ahead) -> None:
+    ranges, _ = sent_ranges(send)
+    reader, driver = ahead(), memory.driver()
+    reader.expect(ranges)
+
+    batches = driver.stream(reader.read(ranges[0]), reader.end(ranges[0]))
+    next(batches)
+    batches.close()
+
+    assert len(memory.broker(1).leases) == 0
+    assert not any(map(reader.has, ranges))
+
+
+def test_conversations_wait_at_the_same_time(memory: MemoryTubeMQ) -> None:
+    def pause(ms: int) -> Conversation[int]:
+        yield Sleep(ms)
+        return ms
+
+    driver = memory.driver()
+    assert driver.run(together([pause(30), pause(10), pause(20)], width=3)) == [30, 10, 20]
+
+
+def test_a_failure_ends_what_was_begun_and_is_raised(memory: MemoryTubeMQ) -> None:
+    ended: list[int] = []
+
+    def work(number: int) -> Conversation[None]:
+        yield Sleep(number)
+        if number == 1:
+            raise errors.ConnectError("away")
+        ended.append(number)
+
+    with pytest.raises(errors.ConnectError, match="away"):
+        memory.driver().run(together(map(work, (2, 1, 3, 4)), width=2))
+    assert ended == [2]

@@ -1,0 +1,136 @@
+"""Narrow ranges that are read ahead of their turn, at the same time, over shared connections.
+
+A range of a few records costs round trips, not bytes. Of the ranges that a reader expects, the ones
+behind the range asked for are therefore read along with it, and their batches wait for their turn.
+Each is a separate read (`range_read`), with its group of the pool; its statistics and corrupt
+records are added when its turn comes. All that are under way are read to their ends
+before a batch is delivered, so no lease waits for the user, unless the batches that wait are too
+many.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from tubemq_client._core.effects import Deliver
+from tubemq_client._core.parallel_read import Subrange
+from tubemq_client._core.pipeline import WIDTH, Lane, run_one
+from tubemq_client.model import OffsetRange
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from tubemq_client._core.batch import DecodePolicy
+    from tubemq_client._core.effects import Conversation
+    from tubemq_client._core.range_read import RangeRead
+    from tubemq_client._core.read_stats import ReadStats
+
+    Begin = Callable[[Subrange], Conversation[RangeRead]]
+    """Finds the broker of a range and creates its read."""
+
+__all__ = ["ReadAhead"]
+
+_NARROW: Final = 4_096
+"""Entries of a range up to which it is read ahead."""
+
+_CHUNK: Final = 64
+"""Ranges that are read together; of these as many at a time as `WIDTH`."""
+
+_BATCHES: Final = 128
+"""Batches that wait for their turn; with more only the range asked for is read on."""
+
+
+class _UnderWay(Lane[None]):
+    """Range under way: its lane, its statistics, and its read, which has the lease."""
+
+    def __init__(self, subrange: Subrange, begin: Begin) -> None:
+        super().__init__(self._reading(begin))
+        self.subrange = subrange
+        self.read: RangeRead | None = None
+
+    def _reading(self, begin: Begin) -> Conversation[None]:
+        self.read = yield from begin(self.subrange)
+        yield from self.read.conversation()
+
+    def collect(self) -> None:
+        """Keep what was delivered for the turn of the range."""
+        while self.delivered:
+            self.subrange.add(self.delivered.popleft())
+
+    def release(self) -> Conversation[None]:
+        """End the read and give its partition back."""
+        self.close()
+        if self.read is not None:
+            yield from self.read.release()
+
+
+@dataclass
+class ReadAhead:
+    """Ranges that a reader expects, and those of them that are under way.
+
+    `policy` and `stats` are the reader's; `begin` creates the read of a range.
+    """
+
+    policy: DecodePolicy
+    stats: ReadStats
+    begin: Begin
+    _expected: dict[OffsetRange, None] = field(default_factory=dict)
+    _under_way: dict[OffsetRange, _UnderWay] = field(default_factory=dict)
+
+    def expect(self, ranges: Iterable[OffsetRange]) -> None:
+        """Note ranges that will be read, in this order."""
+        narrow = [range_ for range_ in ranges if 0 < range_.entries <= _NARROW]
+        if len(narrow) > 1:
+            self._expected.update(dict.fromkeys(narrow))
+
+    def has(self, range_: OffsetRange) -> bool:
+        """Return whether to read the range here: once, if it was expected."""
+        return range_ in self._expected or range_ in self._under_way
+
+    def read(self, range_: OffsetRange) -> Conversation[None]:
+        """Deliver the batches of a range; the ranges expected behind it are read along with it."""
+        if range_ not in self._under_way:
+            del self._expected[range_]
+            chunk = [range_, *islice(self._expected, _CHUNK - 1)]
+            for one in chunk:
+                self._expected.pop(one, None)
+                subrange = Subrange.of(one, self.policy)
+                self._under_way[one] = _UnderWay(subrange, self.begin)
+        known_gaps, head = len(self.stats.gaps), self._under_way[range_]
+        while not head.over or head.subrange.ready:
+            yield from self._run(head)
+            while head.subrange.ready:
+                part = head.subrange.ready.popleft()
+                part.add_to(self.stats, self.policy)
+                yield Deliver(part.batch)
+        self.stats.add_work(head.subrange.stats, known_gaps)
+        if head.error is not None:
+            raise head.error
+        del self._under_way[range_]
+
+    def end(self, range_: OffsetRange | None = None) -> Conversation[None]:
+        """Give back everything under way and expect nothing more; nothing if the range was read."""
+        if range_ is not None and range_ not in self._under_way:
+            return
+        under_way = list(self._under_way.values())
+        self._under_way.clear()
+        self._expected.clear()
+        for one in under_way:
+            yield from one.release()
+
+    def _run(self, head: _UnderWay) -> Conversation[None]:
+        """Read what is under way to its end, or until too many batches wait."""
+        while True:
+            waiting = sum(len(one.subrange.ready) for one in self._under_way.values())
+            if waiting >= _BATCHES:
+                if head.subrange.ready:
+                    return
+                lanes = [head]
+            else:
+                going = (one for one in self._under_way.values() if not one.over)
+                lanes = list(islice(going, WIDTH))
+            if (lane := (yield from run_one(lanes))) is None:
+                return
+            lane.collect()
