@@ -32,6 +32,8 @@ if TYPE_CHECKING:
         ConsumerSettings,
         ConsumerStats,
         Credentials,
+        Decision,
+        HalfRecord,
         Message,
         OutgoingMessage,
         ProducerSettings,
@@ -53,6 +55,7 @@ if TYPE_CHECKING:
     from rocketmq_client.sync.pulling import PullConsumer
     from rocketmq_client.sync.ranges import RangeReader
     from rocketmq_client.sync.session import Session
+    from rocketmq_client.sync.transactions import TransactionalProducer
 
 _HOMES = {
     "_core.allocation": ("allocate_average", "allocate_by_room", "allocate_fixed"),
@@ -62,7 +65,7 @@ _HOMES = {
     "model": (
         *("ClientSettings", "Credentials", "Message", "OutgoingMessage", "ProducerSettings"),
         *("PullResult", "Queue", "QueueEnds", "QueueRange", "SendReceipt", "TimeBoundary"),
-        *("Reachable", "RecordMark", "TlsSettings"),
+        *("Reachable", "RecordMark", "TlsSettings", "Decision", "HalfRecord"),
         *("Allocation", "ConsumerSettings", "ConsumerStats", "ReceivedBatch"),
     ),
     "sync.admin": ("Admin",),
@@ -72,6 +75,7 @@ _HOMES = {
     "sync.pulling": ("PullConsumer",),
     "sync.ranges": ("RangeReader",),
     "sync.session": ("Session",),
+    "sync.transactions": ("TransactionalProducer",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -87,7 +91,9 @@ __all__ = [
     "ConsumerStats",
     "CorruptEntry",
     "Credentials",
+    "Decision",
     "Gap",
+    "HalfRecord",
     "Message",
     "Metadata",
     "OutgoingMessage",
@@ -111,6 +117,7 @@ __all__ = [
     "TimeBoundary",
     "TlsSettings",
     "TopicRoute",
+    "TransactionalProducer",
     "allocate_average",
     "allocate_by_room",
     "allocate_fixed",

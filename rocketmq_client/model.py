@@ -206,6 +206,20 @@ class SendReceipt(NamedTuple):
     status: str = "stored"
 
 
+Decision = Literal["commit", "rollback"]
+"""End of a transaction."""
+
+
+class HalfRecord(NamedTuple):
+    """Record that no reader sees until its producer commits it. `offset` and `physical_offset` are
+    those in the broker's topic of half records."""
+
+    queue: Queue
+    message_id: str
+    offset: int
+    physical_offset: int
+
+
 class PullResult(NamedTuple):
     """Answer to one pull. `status` is "found", "nothing" (the end), "filtered" (continue at
     `next_offset`) or "moved" (outside `[min_offset, max_offset)`)."""

@@ -196,7 +196,7 @@ def messages_of(queue: Queue, body: bytes, count: int) -> tuple[list[Message], i
         if len(messages) >= count or unpacked >= MAX_UNPACKED_BYTES:
             return messages, following
         record, pos = parse_record(body, pos)
-        plain = _plain(record, queue)
+        plain = plain_body(record, queue)
         if record.sys_flag & COMPRESSED:
             unpacked += len(plain)
         if record.sys_flag & INNER_BATCH:
@@ -207,7 +207,8 @@ def messages_of(queue: Queue, body: bytes, count: int) -> tuple[list[Message], i
     return messages, None
 
 
-def _plain(record: StoredRecord, queue: Queue) -> bytes:
+def plain_body(record: StoredRecord, queue: Queue) -> bytes:
+    """Return the unpacked body of a stored record. Raises `errors.CorruptRecord`."""
     if record.is_sound:
         try:
             return decompress(record.body, record.sys_flag)

@@ -11,7 +11,7 @@ header's one-letter names.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from rocketmq_client import errors
 from rocketmq_client._core.addresses import on_route
@@ -41,6 +41,9 @@ if TYPE_CHECKING:
     from tubemq_client._core.effects import Conversation
 
 __all__ = ["Sending"]
+
+_PREPARED: Final = 4
+"""Flag of a half record."""
 
 _NOT_STORED = (errors.ConnectError, errors.Busy, errors.NotLeader)
 _UNKNOWN = (errors.ConnectionLost, errors.RpcTimeout, errors.BrokerFailure)
@@ -81,6 +84,21 @@ class Sending:
     ) -> Conversation[SendReceipt]:
         """Send one record and wait for its receipt."""
         receipts = yield from self._send(self._single(topic, message), queue)
+        return receipts[0]
+
+    def send_half(
+        self, topic: str, message: OutgoingMessage, queue: Queue | None
+    ) -> Conversation[SendReceipt]:
+        """Send one half record of a transaction and wait for its receipt. One that may have been
+        stored is never sent again: each half is asked about by itself."""
+        if not message.body or delay_properties(message):
+            raise errors.ConfigError(
+                "a record of a transaction has a body, and no delay", subject="record"
+            )
+        properties = {**(message.properties or {}), "TRAN_MSG": "true", "PGROUP": self.group}
+        outgoing = self._single(topic, message._replace(properties=properties))
+        outgoing.sys_flag |= _PREPARED
+        receipts = yield from self._send(outgoing, queue, retry_unknown=False)
         return receipts[0]
 
     def send_batch(
@@ -159,7 +177,10 @@ class Sending:
                 subject="record",
             )
 
-    def _send(self, outgoing: _Outgoing, queue: Queue | None) -> Conversation[list[SendReceipt]]:
+    def _send(
+        self, outgoing: _Outgoing, queue: Queue | None, *, retry_unknown: bool = True
+    ) -> Conversation[list[SendReceipt]]:
+        retry_unknown = retry_unknown and self.settings.retry_unknown
         failed: set[str] = set()
         failure: errors.RocketMQError | None = None
         for retries_left in reversed(range(self.settings.retries + 1)):
@@ -178,7 +199,7 @@ class Sending:
                         raise
                     failure = error
                 except (*_NOT_STORED, *_UNKNOWN) as error:
-                    if not (isinstance(error, _NOT_STORED) or self.settings.retry_unknown):
+                    if not (isinstance(error, _NOT_STORED) or retry_unknown):
                         raise
                     failure = error
                     failed.add(chosen.broker)

@@ -11,5 +11,15 @@ from rocketmq_client.aio.producer import Producer
 from rocketmq_client.aio.pulling import PullConsumer
 from rocketmq_client.aio.ranges import RangeReader
 from rocketmq_client.aio.session import Session
+from rocketmq_client.aio.transactions import TransactionalProducer
 
-__all__ = ["Admin", "Consumer", "Metadata", "Producer", "PullConsumer", "RangeReader", "Session"]
+__all__ = [
+    "Admin",
+    "Consumer",
+    "Metadata",
+    "Producer",
+    "PullConsumer",
+    "RangeReader",
+    "Session",
+    "TransactionalProducer",
+]

@@ -33,6 +33,7 @@ from rocketmq_client.embedded.groups import Groups
 from rocketmq_client.embedded.pulling import Channel, Pulls
 from rocketmq_client.embedded.replies import Refused, answer, int_field
 from rocketmq_client.embedded.storage import NewRecord, QueueIndex, Storage
+from rocketmq_client.embedded.transactions import HALVES, Halves
 from rocketmq_client.errors import ProtocolViolation
 from rocketmq_client.model import Address, Credentials
 
@@ -65,6 +66,12 @@ class EmbeddedBroker:
         self.groups = Groups()
         self.pulls = Pulls(self.storage)
         self._later = DelayedRecords(self.storage, self.pulls)
+        self._halves = Halves(
+            self.storage,
+            self.pulls,
+            lambda: self.groups,
+            lambda: int(self.options.get("transactionCheckInterval", "60000")) / 1000,
+        )
         self.busy = False
         self.version = "V5_5_0"
         self.dispatch_behind_bytes = 0
@@ -85,6 +92,7 @@ class EmbeddedBroker:
             34: self._heartbeat,
             35: self._unregister,
             36: self._take_back,
+            37: lambda request, _: self._halves.finish(request),
             38: self._members,
             41: self._lock,
             42: self._unlock,
@@ -100,11 +108,13 @@ class EmbeddedBroker:
         self.running = True
         self._booted_ms = _now_ms()
         self._later.begin(self._booted_ms)
+        self._halves.begin()
 
     def end(self) -> None:
         """Stop, as when its process dies."""
         self.running = False
         self._later.end()
+        self._halves.end()
         self.groups = Groups(self.groups.known, self.groups.offsets)
 
     async def handle(self, request: Command, channel: Channel) -> Command:
@@ -204,6 +214,8 @@ class EmbeddedBroker:
                 offset, at = self.storage.append(name, queue_id, record)
             else:
                 offset, at = self._later.hold(name, queue_id, record, held, now)
+                if held.topic == HALVES:
+                    self._halves.hold(name, queue_id, offset, at, record)
             first = offset if first < 0 else first
             ids.append(offset_id(self.address, at))
         self.pulls.wake(name, queue_id)

@@ -1,4 +1,4 @@
-"""Delayed records of an embedded broker, and halves of transactions, which are never delivered.
+"""Delayed records of an embedded broker; halves of transactions, which `transactions` ends.
 
 They are stored in system topics, whose offsets their receipts have, and stored again in their topic
 when they are due. Records that fall due while the broker is down are delivered when it is back. A

@@ -33,6 +33,7 @@ class Groups:
         self.offsets = dict(offsets or {})
         self._members: dict[str, dict[object, tuple[str, Notify]]] = {}
         self._locks: dict[tuple[str, str, int], tuple[str, int]] = {}
+        self._producers: dict[str, dict[object, Notify]] = {}
         self._numbers = itertools.count(1)
 
     def members(self, group: str) -> list[str]:
@@ -42,6 +43,8 @@ class Groups:
     def heard(self, channel: object, notify: Notify, body: Mapping[str, Any]) -> list[str]:
         """Register the members of a heartbeat that came over `channel`; return their groups."""
         client = str(body.get("clientID", ""))
+        for item in body.get("producerDataSet") or ():
+            self._producers.setdefault(str(item.get("groupName", "")), {})[channel] = notify
         groups = []
         for item in body.get("consumerDataSet") or ():
             group = str(item.get("groupName", ""))
@@ -69,8 +72,15 @@ class Groups:
         if self._locks.get(key, ("", 0))[0] == client:
             del self._locks[key]
 
+    def producer(self, group: str) -> Notify | None:
+        """Return how to ask a producer of the group, None without one."""
+        return next(iter(self._producers.get(group, {}).values()), None)
+
     def leave(self, channel: object, group: str | None = None) -> None:
         """Remove the member from one group, or from all when its connection is closed."""
+        if group is None:
+            for producers in self._producers.values():
+                producers.pop(channel, None)
         for name in [group] if group is not None else list(self._members):
             if self._members.get(name, {}).pop(channel, None) is not None:
                 self._tell(name)

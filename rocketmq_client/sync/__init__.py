@@ -1,8 +1,8 @@
 """Sync API: metadata, exact ranges, producers, group and pull consumers, administration.
 
-Works in the caller's thread; only group consumers start threads. `aio` has the same names for event
-loops; `_core` has the logic of both. Modules that Spark's executors do not receive are imported on
-first use.
+Works in the caller's thread; only group consumers and transactional producers start
+threads. `aio` has the same names for event loops; `_core` has the logic of both. Modules that
+Spark's executors do not receive are imported on first use.
 """
 
 from __future__ import annotations
@@ -19,8 +19,18 @@ if TYPE_CHECKING:
     from rocketmq_client.sync.consumer import Consumer
     from rocketmq_client.sync.producer import Producer
     from rocketmq_client.sync.pulling import PullConsumer
+    from rocketmq_client.sync.transactions import TransactionalProducer
 
-__all__ = ["Admin", "Consumer", "Metadata", "Producer", "PullConsumer", "RangeReader", "Session"]
+__all__ = [
+    "Admin",
+    "Consumer",
+    "Metadata",
+    "Producer",
+    "PullConsumer",
+    "RangeReader",
+    "Session",
+    "TransactionalProducer",
+]
 __getattr__ = lazy_names(
     __name__,
     {
@@ -28,5 +38,6 @@ __getattr__ = lazy_names(
         ".consumer": ("Consumer",),
         ".producer": ("Producer",),
         ".pulling": ("PullConsumer",),
+        ".transactions": ("TransactionalProducer",),
     },
 )

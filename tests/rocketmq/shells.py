@@ -10,7 +10,10 @@ from typing import Any
 from rocketmq_client import aio, sync
 from tests.system.behaviour.shells import LoopShell, OnLoop
 
-NAMES = ("Admin", "Consumer", "Metadata", "Producer", "PullConsumer", "RangeReader")
+NAMES = (
+    *("Admin", "Consumer", "Metadata", "Producer", "PullConsumer", "RangeReader"),
+    "TransactionalProducer",
+)
 
 
 class Shell:
@@ -22,6 +25,7 @@ class Shell:
     Producer: Any
     PullConsumer: Any
     RangeReader: Any
+    TransactionalProducer: Any
 
     def __init__(self, name: str, module: Any, wrap: Any = lambda made: made) -> None:
         self.name = name

@@ -1,0 +1,148 @@
+"""Asyncio producer of transactions.
+
+`_core.transactions` decides; here is the task that sends heartbeats and answers brokers.
+`sync.transactions` is the sync version.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+from typing import TYPE_CHECKING, Self
+
+from rocketmq_client import errors
+from rocketmq_client._core.transactions import Transactions
+from rocketmq_client._wire.codec import RocketMQCodec
+from rocketmq_client.aio.producer import Producer
+from rocketmq_client.model import OutgoingMessage
+from tubemq_client._io.asyncio_driver import AsyncDriver
+from tubemq_client._io.asyncio_sync import Notifier
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+    from rocketmq_client.model import (
+        ClientSettings,
+        Decision,
+        HalfRecord,
+        Message,
+        ProducerSettings,
+        Queue,
+    )
+
+__all__ = ["TransactionalProducer"]
+
+_LOG = logging.getLogger(__name__)
+
+
+class TransactionalProducer(Producer):
+    """Sends records that no reader sees until they are committed.
+
+    `begin` sends a half record to one of `topics`; `commit` or `rollback` ends it. A broker that
+    hears neither, because this process died or the request was lost, asks any producer of `group`:
+    `check` gets the record and returns "commit", "rollback", or None to be asked again. It must
+    decide from what the application has stored, because another process may have begun the
+    transaction. Entering the context makes the producer known to the brokers. It has its own
+    connections even with a session.
+    """
+
+    def __init__(
+        self,
+        settings: ClientSettings,
+        group: str,
+        topics: Sequence[str],
+        check: Callable[[Message], Awaitable[Decision | None]],
+        *,
+        producer: ProducerSettings | None = None,
+    ) -> None:
+        super().__init__(settings, group=group, producer=producer)
+        self._due = Notifier()
+        self._transactions = Transactions(
+            self._cluster,
+            self._sending,
+            f"{os.getpid()}@{secrets.token_hex(6)}",
+            topics,
+            self._due.notify,
+        )
+        codec = RocketMQCodec(self._transactions.notice)
+        self._driver = AsyncDriver(settings.network(), None, codec)
+        self._check = check
+        self._closing = False
+        self._keeper: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def start(self) -> None:
+        """Make the producer known to the brokers, once. Raises `errors.UnknownTopic`, and
+        `errors.ConfigError` the second time."""
+        if self._keeper is not None or self._closing:
+            raise errors.ConfigError("a producer is started once", subject="producer")
+        try:
+            await self._driver.run(self._transactions.round())
+        except BaseException:
+            await self._driver.close()
+            raise
+        self._keeper = asyncio.create_task(self._keep(), name="rocketmq-transactions")
+
+    async def begin(
+        self,
+        topic: str,
+        body: bytes,
+        *,
+        tags: str | None = None,
+        keys: str | Sequence[str] = (),
+        properties: Mapping[str, str] | None = None,
+        flag: int = 0,
+        queue: Queue | None = None,
+    ) -> HalfRecord:
+        """Send a half record, as `send` sends one. After an error the broker may have it, and asks
+        `check` about it."""
+        words = (keys,) if isinstance(keys, str) else tuple(keys)
+        message = OutgoingMessage(body, tags, words, dict(properties or {}), flag)
+        return await self._driver.run(self._transactions.begin(topic, message, queue))
+
+    async def commit(self, half: HalfRecord) -> None:
+        """Let readers see the record. After a network error the broker may not know; it asks, and
+        gets this answer."""
+        await self._driver.run(self._transactions.end(half, "commit"))
+
+    async def rollback(self, half: HalfRecord) -> None:
+        """Drop the record. After a network error the broker may not know; it asks, and gets this
+        answer."""
+        await self._driver.run(self._transactions.end(half, "rollback"))
+
+    async def close(self) -> None:
+        """Stop answering brokers, which ask other producers of the group about open halves; close
+        all connections. Safe to call twice."""
+        self._closing = True
+        self._due.notify()
+        if self._keeper is not None:
+            self._keeper.cancel()
+            await asyncio.gather(self._keeper, return_exceptions=True)
+        await super().close()
+
+    async def _keep(self) -> None:
+        while not self._closing:
+            seen, wait_ms = self._due.count, 1_000
+            try:
+                wait_ms = await self._driver.run(self._transactions.round())
+                await self._answer()
+            except errors.ClosedError:
+                return
+            except errors.RocketMQError:
+                _LOG.exception("transactions of group %s: a broker failed", self._sending.group)
+            await self._due.wait(seen, wait_ms / 1000)
+
+    async def _answer(self) -> None:
+        while (check := self._transactions.next_check()) is not None:
+            decision = self._transactions.known_end(check)
+            if decision is None:
+                try:
+                    decision = await self._check(check.message)
+                except Exception:  # noqa: BLE001 - the application's own
+                    _LOG.exception("the check of a transaction failed")
+            await self._driver.run(self._transactions.answer(check, decision))
