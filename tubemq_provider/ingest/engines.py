@@ -1,17 +1,17 @@
-"""Build the engine that executes a plan, from checked arguments: the only place that names engines.
+"""Build the engine that executes a plan, from checked arguments.
 
 An engine is imported on demand, with its dependencies. This module must not decide what is read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from tubemq_client.errors import ConfigError, require_extra
+from tubemq_provider.extensions import call
 from tubemq_provider.rows.spec import DecodeSpec
 
 if TYPE_CHECKING:
@@ -21,7 +21,14 @@ if TYPE_CHECKING:
     from tubemq_provider.windows.policies import Policies
     from tubemq_provider.windows.protocols import Engine
 
-__all__ = ["ENGINES", "make_engine"]
+__all__ = [
+    "make_auto",
+    "make_connect",
+    "make_engine",
+    "make_inline",
+    "make_session",
+    "make_submit",
+]
 
 _LOCAL_SPARK: Final = "local[2]"
 _BAR: Final = {"spark.ui.showConsoleProgress": "false"}
@@ -35,15 +42,19 @@ def make_engine(
 
     Raises `errors.ConfigError` for one that cannot read such a source, and `MissingExtraError`.
     """
-    return ENGINES[arguments.engine](arguments, source, policies, stack)
+    if not isinstance(arguments.engine, str):
+        return arguments.engine
+    made: Engine = call("engine", arguments.engine, arguments, source, policies, stack)
+    return made
 
 
-def _inline(
+def make_inline(
     arguments: IngestArguments,
     source: Source,
     policies: Policies,
     stack: ExitStack,  # noqa: ARG001 - starts nothing
 ) -> Engine:
+    """Return the engine without Spark."""
     from tubemq_provider.engines.inline import InlineEngine
 
     return InlineEngine.for_source(
@@ -59,9 +70,10 @@ def _decoding(arguments: IngestArguments) -> DecodeSpec | None:
     return None if arguments.decode is None else DecodeSpec.parse(arguments.decode)
 
 
-def _session(
+def make_session(
     arguments: IngestArguments, source: Source, policies: Policies, stack: ExitStack
 ) -> Engine:
+    """Return Spark in the task's process."""
     _refuse_unless_in_spark(arguments, source)
     _require_pyspark(arguments.engine)
     from tubemq_provider.engines.cluster_mode import DEPLOY_MODE, is_cluster
@@ -85,9 +97,10 @@ def _session(
     return engine
 
 
-def _submit(
+def make_submit(
     arguments: IngestArguments, source: Source, policies: Policies, stack: ExitStack
 ) -> Engine:
+    """Return Spark in a process of `spark-submit`."""
     _refuse_unless_in_spark(arguments, source)
     from tubemq_provider.engines.submit import SubmitEngine
 
@@ -112,9 +125,10 @@ def _submit(
     return engine
 
 
-def _connect(
+def make_connect(
     arguments: IngestArguments, source: Source, policies: Policies, stack: ExitStack
 ) -> Engine:
+    """Return Spark on a server of Spark Connect."""
     _refuse_unless_in_spark(arguments, source)
     _require_pyspark(arguments.engine)
     from tubemq_provider.engines.connect import ConnectEngine
@@ -186,24 +200,15 @@ def _in_spark(source: Source) -> bool:
     return format_module(source.space.source) is not None
 
 
-def _auto(
+def make_auto(
     arguments: IngestArguments, source: Source, policies: Policies, stack: ExitStack
 ) -> Engine:
+    """Return the engine that chooses by the size of a window."""
     if not _in_spark(source):
-        return _inline(arguments, source, policies, stack)
+        return make_inline(arguments, source, policies, stack)
     from tubemq_provider.engines.auto import AutoEngine
 
     return AutoEngine(
-        lambda: _inline(arguments, source, policies, stack),
-        lambda: _session(arguments, source, policies, stack),
+        lambda: make_inline(arguments, source, policies, stack),
+        lambda: make_session(arguments, source, policies, stack),
     )
-
-
-ENGINES: Final[Mapping[str, Callable[[IngestArguments, Source, Policies, ExitStack], Engine]]] = {
-    "session": _session,
-    "submit": _submit,
-    "connect": _connect,
-    "inline": _inline,
-    "auto": _auto,
-}
-"""Factories by the value of the argument `engine`."""
