@@ -64,7 +64,7 @@ $(VENV)/.installed: pyproject.toml $(VENV)/.locked
 	@touch $@
 
 # The compiled decoder is optional: without a toolchain everything works, more slowly, and says so.
-$(VENV)/.native: $(wildcard native/*.* native/src/*.rs) $(VENV)/.installed
+$(VENV)/.native: $(wildcard native/*.* native/src/*.rs native/src/*/*.rs) $(VENV)/.installed
 	@$(PY) native/build.py
 	@touch $@
 
@@ -248,18 +248,25 @@ drill-stream: setup ## Kill drivers and executors of streaming jobs, 20 for each
 MODEL := models/target/release/window-model
 MODEL_TRACES := tests/provider/windows/model/traces
 
-.PHONY: model model-long
+MODEL_BUILD := (cd models && CARGO_BUILD_JOBS=1 cargo build --release --locked --quiet)
+MODEL_SMALL := two metadata lake brokers sleeper claims-faults time-partitions
+MODEL_SIZES := $(MODEL_SMALL) partitions three serial claims-three time
+
+.PHONY: model model-ci model-long
 model: setup ## Check the model of the window protocol and its planted mistakes (some minutes)
 	@if command -v cargo >/dev/null; then \
-	  (cd models && CARGO_BUILD_JOBS=1 cargo build --release --locked --quiet) && \
-	  $(MODEL) check two metadata lake brokers partitions three serial sleeper && \
-	  mkdir -p build/model && $(MODEL) mistakes build/model && \
+	  $(MODEL_BUILD) && $(MODEL) check $(MODEL_SIZES) && \
+	  rm -rf build/model && mkdir -p build/model && $(MODEL) mistakes build/model && \
 	  diff -r build/model $(MODEL_TRACES); \
 	else echo "the model is in Rust, and this machine has no cargo: make test plays its traces"; fi
 
+model-ci: ## The same in the small sizes of CI
+	@$(MAKE) --no-print-directory model MODEL_SIZES="$(MODEL_SMALL)"
+
 model-long: setup ## Check the model in larger bounds (hours)
-	cd models && CARGO_BUILD_JOBS=1 cargo build --release --locked --quiet
-	$(MODEL) check faults tries wide long
+	$(MODEL_BUILD)
+	$(MODEL) check faults tries wide claims time-tries time-three time-serial
+	$(MODEL) check whole whole-claims whole-time long
 
 # --- Build and clean --------------------------------------------------------------------------
 

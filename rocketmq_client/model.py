@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from os import PathLike
 from typing import Literal, NamedTuple, TypeVar
 
 from rocketmq_client import errors
@@ -230,7 +231,9 @@ class ReceivedBatch(NamedTuple):
 class ConsumerStats:
     """Counters of one member of a group. `records` and `bytes` count delivered records. `lost` has
     offsets `(queue, start, end)` that retention removed, or a log lost, before they were pulled and
-    that ``gap_policy="skip"`` passed over."""
+    that ``gap_policy="skip"`` passed over. `failed_batches` are those whose handler raised,
+    `lost_locks` queues that an ordered member had to drop: the broker gave the lock to another
+    member, or did not renew it in time."""
 
     records: int = 0
     bytes: int = 0
@@ -243,6 +246,8 @@ class ConsumerStats:
     failed_commits: int = 0
     stale_batches: int = 0
     sent_back: int = 0
+    failed_batches: int = 0
+    lost_locks: int = 0
     lost: list[tuple[Queue, int, int]] = field(default_factory=list)
 
 
@@ -329,6 +334,11 @@ class ConsumerSettings:
     up, and on close. `gap_policy` "fail" raises `errors.DataLoss` or `errors.LogTruncated` when
     offsets that the group still needs are gone, "skip" goes on and records them in `stats.lost`.
     A record that was sent back `max_retries` times goes to the group's dead letters.
+
+    An `ordered` member reads a queue only while the broker has locked it for this member, so
+    records of a queue are handled in their order also when the queue moves to another member; all
+    members of the group must be ordered. With `mode` "broadcasting" each member gets every record;
+    its positions are stored in `offsets_file`, which is its own, or are forgotten with the member.
     """
 
     consume_from: Literal["first", "last"] | int = "last"
@@ -343,6 +353,14 @@ class ConsumerSettings:
     commit_ms: int = 5_000
     gap_policy: Literal["fail", "skip"] = "fail"
     max_retries: int = 16
+    ordered: bool = False
+    mode: Literal["clustering", "broadcasting"] = "clustering"
+    offsets_file: str | PathLike[str] | None = None
+
+    @property
+    def broadcasting(self) -> bool:
+        """True if each member gets every record."""
+        return self.mode == "broadcasting"
 
     def __post_init__(self) -> None:
         limits = {
@@ -367,6 +385,17 @@ class ConsumerSettings:
             problems.append(
                 f"allocation is {self.allocation!r}; 'average', 'circle', 'hash' or a function is "
                 "allowed"
+            )
+        if self.mode not in {"clustering", "broadcasting"}:
+            problems.append(f"mode is {self.mode!r}; 'clustering' or 'broadcasting' is allowed")
+        if self.broadcasting and self.ordered:
+            problems.append(
+                "ordered has no effect with mode='broadcasting': each member reads its queues in "
+                "their order"
+            )
+        if self.offsets_file is not None and not self.broadcasting:
+            problems.append(
+                "offsets_file has no effect with mode='clustering': brokers keep the positions"
             )
         if self.gap_policy not in {"fail", "skip"}:
             problems.append(f"gap_policy is {self.gap_policy!r}; 'fail' or 'skip' is allowed")

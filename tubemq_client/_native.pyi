@@ -1,5 +1,6 @@
-# The compiled decoder of replies, built from `native/`; optional. Its names are protobuf's where it
-# replaces a protobuf message. Only `_wire.native` may import it; its reference is `_core.columns`.
+# The compiled decoder of replies and bodies, built from `native/`; optional. Its names are those of
+# protobuf where it replaces a message. Only `_wire.native` and the provider's `rows.compiled` may
+# import it; their references are `_core.columns` and the decoders of `tubemq_provider.rows`.
 
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
@@ -52,3 +53,23 @@ class Reply:
     def HasField(self, name: str) -> bool: ...
 
 def scan(data: Any) -> Reply | None: ...
+
+class Rows:
+    def array(self) -> object: ...
+
+class Reader:
+    def __init__(
+        self,
+        kind: str,
+        table: object,
+        skip: int = 0,
+        mark: bytes = b"",
+        places: Sequence[bytes] = (),
+    ) -> None: ...
+    def read(
+        self, offsets: object, data: object, first: int, count: int
+    ) -> tuple[Rows, list[int]] | None: ...
+
+def unpack(
+    offsets: object, data: object, first: int, count: int, most_records: int
+) -> tuple[Rows, list[bytes], list[int], list[int]] | None: ...

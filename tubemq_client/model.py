@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, tzinfo
 from enum import Enum, StrEnum
 from functools import lru_cache
 from typing import Final, Literal, NamedTuple
+
+from tubemq_client import errors
 
 __all__ = [
     "INDEX_ENTRY_BYTES",
@@ -414,6 +416,17 @@ class TlsSettings:
     handshake_timeout_ms: int = 5_000
 
 
+def _require_least(settings: object, least: Mapping[str, int], problems: list[str]) -> None:
+    """Raise `errors.ConfigError` for `problems` and for every number of `settings` that is less
+    than its least value, 1 by default. The models in `config` have narrower ranges."""
+    for item in fields(settings):  # type: ignore[arg-type]
+        value, lowest = getattr(settings, item.name), least.get(item.name, 1)
+        if type(value) is int and value < lowest:
+            problems.append(f"{item.name}: {value} is less than {lowest}")
+    if problems:
+        raise errors.ConfigError(problems, subject=type(settings).__name__)
+
+
 @dataclass(frozen=True, slots=True)
 class ClientSettings:
     """Settings of a client; `tubemq_client.config` builds them from validated options.
@@ -448,6 +461,9 @@ class ClientSettings:
     tls: TlsSettings | None = None
     dns_refresh_ms: int = 30_000
 
+    def __post_init__(self) -> None:
+        _require_least(self, {"register_pause_ms": 0, "fail_over_wait_ms": 0}, [])
+
 
 @dataclass(frozen=True, slots=True)
 class ConsumerSettings:
@@ -474,6 +490,17 @@ class ConsumerSettings:
     report_every_beats: int = 6
     close_wait_ms: int = 10_000
     metadata_period_ms: int = 10_000
+
+    def __post_init__(self) -> None:
+        waits = ("not_found_wait_ms", "rebalance_confirm_wait_ms", "close_wait_ms")
+        least = dict.fromkeys((*waits, "metadata_period_ms"), 0) | {"ready_wait_ms": -1}
+        problems = []
+        if self.consume_position not in ("earliest", "latest", "always_latest"):
+            problems.append(
+                f"consume_position: {self.consume_position!r} is not earliest, latest or "
+                "always_latest"
+            )
+        _require_least(self, least, problems)
 
 
 @dataclass(frozen=True, slots=True)
@@ -511,3 +538,15 @@ class ProducerSettings:
     overflow_retries: int = 60
     overflow_pause_ms: int = 50
     large_records: Literal["refuse", "send"] = "refuse"
+
+    def __post_init__(self) -> None:
+        pauses = ("unavailable", "link", "partition")
+        least = {f"{name}_quarantine_ms": 0 for name in pauses} | {"overflow_retries": 0}
+        problems = []
+        if not 0 <= self.link_max_quarantined_share <= 1:
+            problems.append(
+                f"link_max_quarantined_share: {self.link_max_quarantined_share} is not 0 to 1"
+            )
+        if self.large_records not in ("refuse", "send"):
+            problems.append(f"large_records: {self.large_records!r} is not refuse or send")
+        _require_least(self, least, problems)

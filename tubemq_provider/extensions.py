@@ -88,8 +88,13 @@ BUILT_IN: Final[Mapping[Kind, dict[str, str]]] = {
         **dict.fromkeys(("history", "message_time", "store_time"), f"{_RESOLVERS}:make_of_source"),
     },
     "decoder": {
-        word: f"tubemq_provider.rows.from_{word}"
-        for word in ("json", "csv", "avro", "protobuf", "tdmsg", "function")
+        **{
+            word: f"tubemq_provider.rows.from_{word}"
+            for word in ("json", "csv", "avro", "protobuf", "tdmsg", "function")
+        },
+        **dict.fromkeys(
+            ("debezium", "canal", "maxwell", "ogg"), "tubemq_provider.rows.changes.bodies"
+        ),
     },
 }
 """The package's own plug-ins."""

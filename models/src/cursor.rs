@@ -3,6 +3,7 @@
 //! `act` takes one action of one try and names the step point that the real run reaches by it. What
 //! the real run decides between two actions is decided in the same call, after the action.
 
+use crate::claims::Step;
 use crate::mistakes::Mistake as M;
 use crate::state::*;
 
@@ -12,6 +13,8 @@ pub struct Rules {
     pub mistake: Option<M>,
     /// Superseded tries cannot write to stores, as in Airflow.
     pub fenced: bool,
+    /// Runs claim their windows.
+    pub claims: bool,
 }
 
 impl Rules {
@@ -40,12 +43,12 @@ pub struct Actor<'a> {
 }
 
 impl Actor<'_> {
-    fn me(&mut self) -> &mut Try {
+    pub fn me(&mut self) -> &mut Try {
         let (task, zombie) = (self.task, self.zombie);
         self.state.of(task, zombie)
     }
 
-    fn to(&mut self, pc: Pc, point: &'static str) -> &'static str {
+    pub fn to(&mut self, pc: Pc, point: &'static str) -> &'static str {
         self.me().pc = pc;
         point
     }
@@ -54,7 +57,7 @@ impl Actor<'_> {
         self.me().position.expect("a try has a position after step 1")
     }
 
-    fn refused(&mut self) -> bool {
+    pub fn refused(&mut self) -> bool {
         self.rules.fenced && self.me().superseded
     }
 
@@ -67,7 +70,7 @@ impl Actor<'_> {
         }
     }
 
-    fn fail(&mut self, fault: Fault) -> &'static str {
+    pub fn fail(&mut self, fault: Fault) -> &'static str {
         let excused = matches!(fault, Fault::Fenced | Fault::DataLoss | Fault::StagingGone);
         if !excused && !self.state.damaged {
             self.state.broken.get_or_insert(Broken::FalseAlarm);
@@ -150,10 +153,7 @@ impl Actor<'_> {
             }
             Pc::Scopes => self.to(Pc::Initial, "load: scopes listed"),
             Pc::Initial => {
-                let mut next = [ABSENT; PARTITIONS];
-                for p in 0..self.state.partitions as usize {
-                    next[p] = self.state.logs[p].low;
-                }
+                let next = self.state.lows();
                 self.me().reach(Position { seq: 0, next });
                 self.to(Pc::TaskPlanRead, "load: initial position resolved")
             }
@@ -244,7 +244,10 @@ impl Actor<'_> {
                 self.to(Pc::Written, "ingest: staging ready")
             }
             Pc::Written => self.write(),
-            Pc::ScopesAgain => self.to(Pc::CursorReadAgain, "publish: scopes listed"),
+            Pc::ScopesAgain => {
+                let next = self.read_again();
+                self.to(next, "publish: scopes listed")
+            }
             Pc::CursorReadAgain => {
                 let cursor = self.state.progress.cursor;
                 let plan = self.me().plan.expect("it is written");
@@ -292,7 +295,8 @@ impl Actor<'_> {
                         }
                     }
                 }
-                self.to(Pc::AdvanceCursorRead, "publish: tidied")
+                let next = if self.rules.claims { Pc::Claimed(Step::Completed) } else { Pc::AdvanceCursorRead };
+                self.to(next, "publish: tidied")
             }
             Pc::AdvanceCursorRead => {
                 let cursor = self.state.progress.cursor;
@@ -313,6 +317,7 @@ impl Actor<'_> {
                 "done"
             }
             Pc::Raise(fault) => self.fail(fault),
+            Pc::Claimed(step) => self.act_claimed(step),
         }
     }
 
@@ -345,7 +350,7 @@ impl Actor<'_> {
     }
 
     /// Go on along the markers: read the next one, or stop where the listing has none.
-    fn walk(&mut self, walk: Walk) {
+    pub fn walk(&mut self, walk: Walk) {
         let me = self.me();
         let seq = me.position.map_or(1, |p| p.seq + 1);
         if me.listed.is_some_and(|listed| listed & (1 << seq) == 0) {
@@ -420,7 +425,7 @@ impl Actor<'_> {
     }
 
     /// Whether the lake has the window on which the position stands.
-    fn look(&mut self, look: Look) {
+    pub fn look(&mut self, look: Look) {
         self.me().listed = None;
         self.me().highest = 0;
         let me = *self.me();
@@ -435,6 +440,10 @@ impl Actor<'_> {
     fn position_marker(&mut self, look: Look) -> &'static str {
         let position = self.position();
         match self.state.marker(position.seq) {
+            None if self.rules.claims => {
+                self.me().missing = 1 << position.seq;
+                self.refuse_lost_claims();
+            }
             None => self.me().pc = Pc::LostListed,
             Some(plan) if plan.end != position.next => {
                 self.me().pc = Pc::Raise(Fault::MarkerConflict);
@@ -448,8 +457,11 @@ impl Actor<'_> {
     }
 
     fn looked(&mut self, look: Look) {
+        self.me().seen = false;
+        if self.rules.claims {
+            return self.looked_claimed(look);
+        }
         let me = self.me();
-        me.seen = false;
         if look == Look::Publish {
             me.pc = Pc::Published;
             return;
@@ -468,7 +480,7 @@ impl Actor<'_> {
         plan.seq <= position.seq || (plan.seq == position.seq + 1 && plan.bases() == position.next)
     }
 
-    fn use_plan(&mut self, plan: Plan, pc: Pc) {
+    pub fn use_plan(&mut self, plan: Plan, pc: Pc) {
         let me = self.me();
         me.plan = Some(plan);
         me.own = None;
@@ -478,17 +490,30 @@ impl Actor<'_> {
         }
     }
 
-    fn check_marker_next(&mut self) {
+    pub fn check_marker_next(&mut self) {
         self.me().own = None;
         self.me().pc = if self.rules.is(M::MarkerNotChecked) { Pc::Staging } else { Pc::MarkerRead };
     }
 
     fn plan_created(&mut self) -> &'static str {
-        let (me, position) = (*self.me(), self.position());
+        let position = self.position();
+        match self.planned(position) {
+            Err(fault) => self.fail(fault),
+            Ok(None) => self.to(Pc::Emitted, "plan: plan created"),
+            Ok(plan) => {
+                self.me().plan = plan;
+                self.to(Pc::PlanStored, "plan: plan created")
+            }
+        }
+    }
+
+    /// The plan of the window behind `position`; none if there is nothing to read.
+    pub fn planned(&mut self, position: Position) -> Result<Option<Plan>, Fault> {
+        let me = *self.me();
         let mut plan =
             Plan { seq: position.seq + 1, start: position.next, end: position.next, from: position.next, joined: 0 };
         if plan.seq as usize >= WINDOWS {
-            return self.fail(Fault::SinkHistoryLost);
+            return Err(Fault::SinkHistoryLost);
         }
         let mut readable: Vec<usize> = Vec::new();
         for p in 0..self.state.partitions as usize {
@@ -507,7 +532,7 @@ impl Actor<'_> {
                 plan.from[p] = start;
             }
             if plan.from[p] > start && !me.skips {
-                return self.fail(Fault::DataLoss);
+                return Err(Fault::DataLoss);
             }
             if plan.from[p] < end {
                 readable.push(p);
@@ -526,11 +551,7 @@ impl Actor<'_> {
             // The window is cut, and says that it is not.
             plan.end = full;
         }
-        if plan.start == plan.end {
-            return self.to(Pc::Emitted, "plan: plan created");
-        }
-        self.me().plan = Some(plan);
-        self.to(Pc::PlanStored, "plan: plan created")
+        Ok((plan.start != plan.end).then_some(plan))
     }
 
     // 3 check marker
@@ -546,6 +567,7 @@ impl Actor<'_> {
         let other = (found.start, found.end) != (mine.start, mine.end);
         let me = self.me();
         me.written = true;
+        me.before = 0;
         if self.rules.is(M::OwnPlanKept) {
             return self.arrive();
         }
@@ -557,6 +579,14 @@ impl Actor<'_> {
         }
     }
 
+    /// Whether a window counts as published.
+    fn counts(&mut self, seq: u8, position: Position) -> bool {
+        match self.me().book.filter(|_| self.rules.claims) {
+            Some(book) => book.published(seq),
+            None => seq <= position.seq,
+        }
+    }
+
     fn marker_read(&mut self) -> &'static str {
         let plan = self.me().plan.expect("a window is taken");
         let position = self.position();
@@ -565,7 +595,7 @@ impl Actor<'_> {
                 self.me().pc = Pc::Raise(Fault::MarkerConflict);
             }
             Some(found) => self.adopt(found),
-            None if plan.seq <= position.seq && !self.rules.is(M::WrittenAgain) => {
+            None if self.counts(plan.seq, position) && !self.rules.is(M::WrittenAgain) => {
                 self.me().pc = Pc::Raise(Fault::SinkHistoryLost);
             }
             None => self.me().pc = Pc::Staging,
@@ -629,9 +659,17 @@ impl Actor<'_> {
         self.me().pc = match (!asks, unannounced) {
             (true, _) => Pc::Published,
             (_, true) => Pc::ScopesAgain,
-            _ => Pc::CursorReadAgain,
+            _ => self.read_again(),
         };
         "ingest: records written"
+    }
+
+    fn read_again(&self) -> Pc {
+        if self.rules.claims {
+            Pc::Claimed(Step::ReadAgain)
+        } else {
+            Pc::CursorReadAgain
+        }
     }
 
     fn publish(&mut self) -> &'static str {
@@ -666,6 +704,7 @@ impl Actor<'_> {
         let halves = self.rules.is(M::PublishedInTwoSteps);
         self.state.lake[plan.seq as usize] = Some(Window { plan, records: me.records, missing, marked: !halves });
         self.me().written = true;
+        self.state.published_last = plan.seq;
         if halves {
             return self.to(Pc::Marked, "publish: published");
         }
@@ -686,6 +725,9 @@ impl Actor<'_> {
         if newest > 0 && self.state.gone & (1 << newest) != 0 {
             self.state.broken.get_or_insert(Broken::PublishedBehindLost);
         }
+        if self.state.progress.book.is_some_and(|b| b.newest & self.state.gone != 0) {
+            self.state.broken.get_or_insert(Broken::PublishedBehindLost);
+        }
         self.state.gone &= !(1 << plan.seq);
     }
 
@@ -696,7 +738,7 @@ impl Actor<'_> {
             self.me().place = Place::None;
         }
         self.me().records = 0;
-        if plan.seq > position.seq + 1 {
+        if plan.seq > position.seq + 1 && !self.rules.claims {
             return self.walk(Walk::Arrive);
         }
         self.arrived();

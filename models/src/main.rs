@@ -1,8 +1,10 @@
 //! `window-model`: check the protocol, find planted mistakes, and compare traces with the real run.
 
+mod claims;
 mod cursor;
 mod mistakes;
 mod state;
+mod time;
 mod traces;
 mod world;
 
@@ -15,7 +17,7 @@ use stateright::{Checker, Model};
 use crate::mistakes::Mistake;
 use crate::world::{Bounds, Protocol, FAULTS};
 
-const USAGE: &str = "window-model check NAME | mistakes DIRECTORY | accept < TRACES | list";
+const USAGE: &str = "window-model check NAME | check-at-most STATES NAME | mistakes DIRECTORY | accept < TRACES | list";
 
 /// A set of bounds with a name.
 struct Size {
@@ -40,7 +42,12 @@ const BASE: Bounds = Bounds {
     caps: false,
     serial: false,
     sleeper: false,
+    claims: false,
 };
+
+const WHOLE: Bounds = Bounds { tasks: 3, tries: 2, records: 4, faults: 3, partitions: (1, 2), ..BASE };
+
+const CLAIMS: Bounds = Bounds { claims: true, ..BASE };
 
 fn sizes() -> Vec<Size> {
     let metadata = kinds(&["wipe", "purge", "restore"]);
@@ -60,17 +67,23 @@ fn sizes() -> Vec<Size> {
         // Its first task is unlike the others.
         size("sleeper", false, Bounds { tasks: 3, serial: true, sleeper: true, kinds: aged, ..BASE }),
         size("faults", true, Bounds { faults: 3, ..BASE }),
+        // The bounds of the whole, where each task begins after the ones before it are dead.
+        size("whole", true, Bounds { serial: true, ..WHOLE }),
+        size("whole-claims", true, Bounds { serial: true, claims: true, ..WHOLE }),
+        size("claims", true, Bounds { records: 2, faults: 0, tries: 2, ..CLAIMS }),
+        size("claims-faults", true, Bounds { records: 2, faults: 1, ..CLAIMS }),
+        size("claims-three", true, Bounds { tasks: 3, records: 2, faults: 0, ..CLAIMS }),
         size("wide", true, Bounds { tasks: 3, faults: 1, ..BASE }),
-        size(
-            "long",
-            true,
-            Bounds { tasks: 3, tries: 2, records: 4, faults: 3, partitions: (1, 2), caps: true, ..BASE },
-        ),
+        size("long", true, Bounds { caps: true, ..WHOLE }),
     ]
 }
 
-/// Check the protocol as shipped within the bounds of `name`; whether all promises hold.
-fn check(name: &str) -> bool {
+/// Check the protocol as shipped within the bounds of `name`; whether all promises hold. Stop after
+/// about `most` states, if that is given, and say so.
+fn check(name: &str, most: Option<usize>) -> bool {
+    if let Some(fine) = check_time(name, most) {
+        return fine;
+    }
     let Some(size) = sizes().into_iter().find(|s| s.name == name) else {
         eprintln!("no such size: {name}");
         return false;
@@ -78,16 +91,22 @@ fn check(name: &str) -> bool {
     let began = Instant::now();
     let model = Protocol { bounds: size.bounds, mistake: None };
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
-    let builder = model.clone().checker().threads(threads);
-    let (states, path) = if size.alike {
+    let mut builder = model.clone().checker().threads(threads);
+    if let Some(most) = most {
+        builder = builder.target_state_count(most);
+    }
+    let (states, all, path) = if size.alike {
         let done = builder.symmetry().spawn_dfs().join();
-        (done.unique_state_count(), done.discovery("guarantees"))
+        (done.unique_state_count(), done.state_count(), done.discovery("guarantees"))
     } else {
         let done = builder.spawn_bfs().join();
-        (done.unique_state_count(), done.discovery("guarantees"))
+        (done.unique_state_count(), done.state_count(), done.discovery("guarantees"))
     };
     let took = began.elapsed().as_secs_f64();
     match path {
+        None if cut(most, all) => {
+            println!("{name}: {states} states in {took:.1} s, every promise holds in what was searched")
+        }
         None => println!("{name}: {states} states in {took:.1} s, every promise holds"),
         Some(path) => {
             println!("{name}: {states} states in {took:.1} s, a promise does not hold");
@@ -98,8 +117,102 @@ fn check(name: &str) -> bool {
     true
 }
 
+/// Whether a search ended before it had seen everything: `seen` counts states as often as they were
+/// come to.
+fn cut(most: Option<usize>, seen: usize) -> bool {
+    most.is_some_and(|most| seen >= most)
+}
+
+/// Windows of time within bounds, by name.
+fn sizes_of_time() -> Vec<(&'static str, time::Bounds)> {
+    let base = TIME;
+    let whole = time::Bounds { tasks: 3, tries: 2, hours: 3, records: 4, partitions: (1, 2), faults: 3, ..base };
+    vec![
+        ("time", base),
+        ("time-partitions", time::Bounds { faults: 0, partitions: (1, 2), ..base }),
+        ("time-three", time::Bounds { tasks: 3, hours: 3, records: 1, ..base }),
+        ("time-tries", time::Bounds { tries: 2, faults: 0, ..base }),
+        ("time-serial", time::Bounds { tasks: 3, hours: 3, faults: 2, serial: true, ..base }),
+        ("whole-time", time::Bounds { serial: true, ..whole }),
+    ]
+}
+
+const TIME: time::Bounds = time::Bounds {
+    tasks: 2,
+    tries: 1,
+    hours: 2,
+    records: 2,
+    partitions: (1, 1),
+    faults: 1,
+    only_boundaries: false,
+    serial: false,
+};
+
+/// Check windows of time within the bounds of `name`; None if there are no such bounds.
+fn check_time(name: &str, most: Option<usize>) -> Option<bool> {
+    let (_, bounds) = sizes_of_time().into_iter().find(|(n, _)| *n == name)?;
+    let began = Instant::now();
+    let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
+    let model = time::TimeProtocol { bounds, mistake: None };
+    let mut builder = model.clone().checker().threads(threads);
+    if let Some(most) = most {
+        builder = builder.target_state_count(most);
+    }
+    let done = builder.spawn_dfs().join();
+    let (states, took) = (done.unique_state_count(), began.elapsed().as_secs_f64());
+    let Some(path) = done.discovery("guarantees") else {
+        let part = if cut(most, done.state_count()) { " in what was searched" } else { "" };
+        println!("{name}: {states} states in {took:.1} s, every promise holds{part}");
+        return Some(true);
+    };
+    println!("{name}: {states} states in {took:.1} s, a promise does not hold");
+    let state = path.last_state().clone();
+    for action in path.into_actions() {
+        println!("  {action:?}");
+    }
+    println!("  -> {}", model.problem(&state).unwrap_or("?"));
+    Some(false)
+}
+
+/// Find every mistake that is planted in windows of time.
+fn find_mistakes_of_time() -> bool {
+    let mut all = true;
+    for (mistake, name, text) in time::Mistake::ALL {
+        let began = Instant::now();
+        let mut found = None;
+        let searches = [
+            time::Bounds { faults: 0, hours: 3, ..TIME },
+            time::Bounds { only_boundaries: true, ..TIME },
+            time::Bounds { faults: 0, hours: 3, partitions: (1, 2), ..TIME },
+        ];
+        for bounds in searches {
+            let model = time::TimeProtocol { bounds, mistake: Some(*mistake) };
+            let done = model.clone().checker().target_state_count(3_000_000).spawn_bfs().join();
+            if let Some(path) = done.discovery("guarantees") {
+                let problem = model.problem(path.last_state()).unwrap_or("?");
+                found = Some((path.into_actions().len(), done.unique_state_count(), problem));
+                break;
+            }
+        }
+        let took = began.elapsed().as_secs_f64();
+        match found {
+            Some((actions, states, problem)) => {
+                println!("{name} ({text}): {actions} actions, {states} states, {took:.1} s: {problem}");
+            }
+            None => {
+                println!("{name} ({text}): not found, {took:.1} s");
+                all = false;
+            }
+        }
+    }
+    all
+}
+
 /// In which bounds a mistake is looked for: small ones first.
-fn searches() -> Vec<Bounds> {
+fn searches(mistake: Mistake) -> Vec<Bounds> {
+    if mistake.of_claims() {
+        return searches_of_claims();
+    }
     let metadata = kinds(&["wipe", "purge", "restore"]);
     let lake = kinds(&["lose newest", "lose oldest", "lose some"]);
     let brokers = kinds(&["crash", "retain"]);
@@ -118,6 +231,15 @@ fn searches() -> Vec<Bounds> {
     ]
 }
 
+fn searches_of_claims() -> Vec<Bounds> {
+    let lake = kinds(&["lose newest"]);
+    vec![
+        Bounds { faults: 0, caps: true, ..CLAIMS },
+        Bounds { faults: 1, kinds: kinds(&["wipe"]), serial: true, ..CLAIMS },
+        Bounds { faults: 1, kinds: lake, records: 3, ..CLAIMS },
+    ]
+}
+
 /// Find every planted mistake; write its shortest trace into `directory`. One thread, so that the
 /// search is in breadth to the letter and gives the same trace each time.
 fn find_mistakes(directory: &str, only: Option<&str>) -> bool {
@@ -126,7 +248,7 @@ fn find_mistakes(directory: &str, only: Option<&str>) -> bool {
         let began = Instant::now();
         let mut found = None;
         let mut states = 0;
-        for bounds in searches() {
+        for bounds in searches(*mistake) {
             let model = Protocol { bounds, mistake: Some(*mistake) };
             let builder = model.clone().checker().target_state_count(2_000_000);
             let done = builder.spawn_bfs().join();
@@ -183,8 +305,10 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let fine = match words[..] {
-        ["check", ref names @ ..] if !names.is_empty() => names.iter().map(|n| check(n)).fold(true, |a, b| a & b),
-        ["mistakes", directory] => find_mistakes(directory, None),
+        ["check", ref names @ ..] if !names.is_empty() => names.iter().map(|n| check(n, None)).fold(true, |a, b| a & b),
+        ["check-at-most", most, name] => check(name, Some(most.parse().expect("a number"))),
+        ["mistakes", directory] => find_mistakes(directory, None) & find_mistakes_of_time(),
+        ["mistakes-of-time"] => find_mistakes_of_time(),
         ["mistakes", directory, name] => find_mistakes(directory, Some(name)),
         ["accept"] => accept(),
         ["list"] => {

@@ -12,6 +12,11 @@ macro_rules! mistakes {
                 match self { $(Mistake::$name => stringify!($name)),* }
             }
 
+            /// Whether only runs with claims can make it.
+            pub fn of_claims(self) -> bool {
+                self as u8 >= Mistake::ClaimsOverwritten as u8
+            }
+
             pub fn text(self) -> &'static str {
                 match self { $(Mistake::$name => $text),* }
             }
@@ -39,4 +44,10 @@ mistakes! {
     EmittedBeforePublishing: "the commit event is visible before the window is",
     JoinedForgotten: "the position behind a window lacks the partitions that joined in it",
     StopsEarly: "a read ends before the window does, as if nothing more were there",
+    ClaimsOverwritten: "claims are stored over those that others have made since they were read",
+    DeadClaimCounts: "the claim of a task that has ended counts as published",
+    AdoptedAnew: "a claim of another task is read up to the end of the log",
+    PassesClaims: "the position passes claims that are not published yet",
+    NewestNotSeen: "with claims, only the window of the position is looked for",
+    HoleNotClaimed: "where claims are lost, what lies between windows of the lake is left out",
 }

@@ -3,6 +3,8 @@
 //! Everything is small and copied. Records are numbered over all time and never again, so a broker
 //! that hands an offset out twice stores two different records there.
 
+use crate::claims::{Book, Claims, Step};
+
 /// Partitions of the topic.
 pub const PARTITIONS: usize = 2;
 /// Tasks that run beside each other.
@@ -74,7 +76,10 @@ pub struct Window {
 /// What the metadata database has of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Progress {
+    /// With claims it is the position of the book.
     pub cursor: Option<Position>,
+    /// The claims, if runs have any.
+    pub book: Option<Book>,
     pub event: Option<Position>,
     pub plans: [Option<Plan>; WINDOWS],
     pub task_plans: [Option<Plan>; TASKS],
@@ -148,6 +153,7 @@ pub enum Pc {
     Emitted,
     Done,
     Raise(Fault),
+    Claimed(Step),
 }
 
 /// A try's staging place.
@@ -183,12 +189,20 @@ pub struct Try {
     pub written: bool,
     pub place: Place,
     pub records: u16,
+    /// The claims as this try knows them.
+    pub book: Option<Book>,
+    /// Claims about whose tasks this try has still to ask.
+    pub asked: Option<Claims>,
+    /// Numbers of windows that were published last and are not in the lake, a bit each.
+    pub missing: u8,
+    /// Numbers of windows that were published before this try's, a bit each.
+    pub before: u8,
 }
 
 impl Try {
-    pub fn new(capped: bool, skips: bool) -> Try {
+    pub fn new(pc: Pc, capped: bool, skips: bool) -> Try {
         Try {
-            pc: Pc::CursorRead,
+            pc,
             capped,
             skips,
             superseded: false,
@@ -205,6 +219,10 @@ impl Try {
             written: false,
             place: Place::None,
             records: 0,
+            book: None,
+            asked: None,
+            missing: 0,
+            before: 0,
         }
     }
 
@@ -220,6 +238,8 @@ impl Try {
 pub struct Task {
     pub tries: u8,
     pub succeeded: bool,
+    /// Airflow has given it up; an earlier try of it may still act.
+    pub over: bool,
     pub current: Option<Try>,
     pub zombie: Option<Try>,
 }
@@ -257,6 +277,8 @@ pub struct State {
     pub gone: u8,
     /// Whether the lake has ever lost a window.
     pub damaged: bool,
+    /// The window that was published last, if no lake was lost since; 0 if there is none.
+    pub published_last: u8,
     /// Records in windows that were removed by age, and the numbers of those windows.
     pub pruned: u16,
     pub pruned_windows: u8,
@@ -270,6 +292,15 @@ impl State {
         let task = &mut self.tasks[task];
         let found = if zombie { &mut task.zombie } else { &mut task.current };
         found.as_mut().expect("a try that acts is alive")
+    }
+
+    /// Where the logs begin.
+    pub fn lows(&self) -> Next {
+        let mut next = [ABSENT; PARTITIONS];
+        for p in 0..self.partitions as usize {
+            next[p] = self.logs[p].low;
+        }
+        next
     }
 
     pub fn marker(&self, seq: u8) -> Option<Plan> {

@@ -2,6 +2,7 @@
 
 use serde_json::{json, Map, Value};
 
+use crate::claims::{Book, NOBODY};
 use crate::mistakes::Mistake;
 use crate::state::*;
 use crate::world::{Action, Bounds, Protocol};
@@ -32,13 +33,28 @@ pub fn seen(state: &State) -> Value {
         value["records"] = (0..16).filter(|n| window.records & (1 << n) != 0).collect();
         lake.insert(window.plan.seq.to_string(), value);
     }
-    json!({
+    let mut all = json!({
         "cursor": position(state.progress.cursor),
         "event": position(state.progress.event),
         "plans": plans(&state.progress.plans),
         "task_plans": plans(&state.progress.task_plans),
         "lake": lake,
-    })
+    });
+    if let Some(book) = state.progress.book {
+        all["claims"] = claims(&book);
+    }
+    all
+}
+
+fn claims(book: &Book) -> Value {
+    let mut pending = Map::new();
+    for claim in book.pending.iter().flatten() {
+        let mut value = plan(&claim.plan);
+        value["by"] = if claim.by == NOBODY { json!(null) } else { json!(claim.by) };
+        pending.insert(claim.plan.seq.to_string(), value);
+    }
+    let newest: Vec<u8> = (0..8).filter(|n| book.newest & (1 << n) != 0).collect();
+    json!({"pending": pending, "done": plans(&book.done), "newest": newest})
 }
 
 fn action(found: &Action) -> Value {
@@ -49,6 +65,7 @@ fn action(found: &Action) -> Value {
         Action::Append { partition, synced } => {
             json!({"do": "append", "partition": partition, "synced": synced})
         }
+        Action::GiveUp { task } => json!({"do": "give up", "task": task}),
         Action::AddPartition => json!({"do": "add partition"}),
         Action::Wipe => json!({"do": "wipe"}),
         Action::Purge => json!({"do": "purge"}),
@@ -70,6 +87,7 @@ fn read(value: &Value) -> Option<Action> {
         "start" => Action::Start { task: number("task")?, capped: flag("capped")? },
         "retry" => Action::Retry { task: number("task")?, capped: flag("capped")? },
         "append" => Action::Append { partition: number("partition")?, synced: flag("synced")? },
+        "give up" => Action::GiveUp { task: number("task")? },
         "add partition" => Action::AddPartition,
         "wipe" => Action::Wipe,
         "purge" => Action::Purge,
@@ -101,14 +119,18 @@ pub fn trace(model: &Protocol, actions: &[Action]) -> Value {
     if broken == Some("a group comes to its end") {
         told.push(json!({"do": "alone", "after": seen(&model.left_alone(&state))}));
     }
-    json!({
+    let mut trace = json!({
         "mistake": model.mistake.map(Mistake::name),
         "text": model.mistake.map(Mistake::text),
         "broken": broken,
         "fenced": model.bounds.fenced,
         "partitions": model.bounds.partitions.0,
         "actions": told,
-    })
+    });
+    if model.bounds.claims {
+        trace["claims"] = json!(true);
+    }
+    trace
 }
 
 /// A trace for readers: a line for each action.
@@ -152,6 +174,7 @@ pub fn accept(text: &str) -> Result<(), String> {
         caps: true,
         serial: false,
         sleeper: false,
+        claims: trace["claims"].as_bool().unwrap_or(false),
     };
     let model = Protocol { bounds, mistake: None };
     let mut state = model.initial();

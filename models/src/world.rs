@@ -6,6 +6,7 @@ use std::hash::{BuildHasher, RandomState};
 
 use stateright::{Model, Property, Representative};
 
+use crate::claims::{renumber, Step};
 use crate::cursor::{Actor, Rules};
 use crate::mistakes::Mistake;
 use crate::state::*;
@@ -28,6 +29,8 @@ pub struct Bounds {
     pub serial: bool,
     /// Whether the first task's tries live on then.
     pub sleeper: bool,
+    /// Whether runs claim their windows.
+    pub claims: bool,
 }
 
 /// Faults by name, in the order of their bits.
@@ -39,20 +42,40 @@ const ALONE: usize = 10;
 /// One thing that happens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
-    Step { task: u8, zombie: bool },
-    Start { task: u8, capped: bool },
-    Retry { task: u8, capped: bool },
-    Append { partition: u8, synced: bool },
+    Step {
+        task: u8,
+        zombie: bool,
+    },
+    Start {
+        task: u8,
+        capped: bool,
+    },
+    Retry {
+        task: u8,
+        capped: bool,
+    },
+    Append {
+        partition: u8,
+        synced: bool,
+    },
+    /// Airflow will not try the task again; what lives of it may still act.
+    GiveUp {
+        task: u8,
+    },
     AddPartition,
     Wipe,
     Purge,
     LoseNewest,
     LoseOldest,
-    LoseSome { seq: u8 },
+    LoseSome {
+        seq: u8,
+    },
     Backup,
     Restore,
     Crash,
-    Retain { partition: u8 },
+    Retain {
+        partition: u8,
+    },
 }
 
 /// The protocol over a world within bounds, with or without a planted mistake.
@@ -64,7 +87,15 @@ pub struct Protocol {
 
 impl Protocol {
     fn rules(&self) -> Rules {
-        Rules { mistake: self.mistake, fenced: self.bounds.fenced }
+        Rules { mistake: self.mistake, fenced: self.bounds.fenced, claims: self.bounds.claims }
+    }
+
+    fn first_step(&self) -> Pc {
+        if self.bounds.claims {
+            Pc::Claimed(Step::EventRead)
+        } else {
+            Pc::CursorRead
+        }
     }
 
     pub fn initial(&self) -> State {
@@ -72,7 +103,13 @@ impl Protocol {
             logs: [Log::default(); PARTITIONS],
             partitions: self.bounds.partitions.0,
             records: 0,
-            progress: Progress { cursor: None, event: None, plans: [None; WINDOWS], task_plans: [None; TASKS] },
+            progress: Progress {
+                cursor: None,
+                book: None,
+                event: None,
+                plans: [None; WINDOWS],
+                task_plans: [None; TASKS],
+            },
             backup: None,
             lake: [None; WINDOWS],
             tasks: [Task::default(); TASKS],
@@ -82,6 +119,7 @@ impl Protocol {
             lost: 0,
             gone: 0,
             damaged: false,
+            published_last: 0,
             pruned: 0,
             pruned_windows: 0,
             gaps: 0,
@@ -111,7 +149,8 @@ impl Protocol {
                 }
                 task.tries += 1;
                 task.succeeded = false;
-                task.current = Some(Try::new(capped, false));
+                task.over = false;
+                task.current = Some(Try::new(self.first_step(), capped, false));
             }
             Action::Append { partition, synced } => {
                 let log = &mut state.logs[partition as usize];
@@ -124,11 +163,22 @@ impl Protocol {
             }
             Action::AddPartition => state.partitions += 1,
             Action::Wipe => {
+                if state.progress.book.take().is_some() {
+                    self.stop(state);
+                }
                 state.progress.cursor = None;
                 state.progress.plans = [None; WINDOWS];
             }
+            Action::GiveUp { task } => {
+                let task = &mut state.tasks[task as usize];
+                if let Some(mut older) = task.current.take() {
+                    older.superseded = true;
+                    task.zombie = Some(older);
+                }
+                task.over = true;
+            }
             Action::Purge => state.progress.event = None,
-            Action::LoseNewest => self.lose(state, highest(state.numbers())),
+            Action::LoseNewest => self.lose(state, self.newest(state)),
             Action::LoseSome { seq } => self.lose(state, seq),
             Action::LoseOldest => {
                 let seq = state.numbers().trailing_zeros() as usize;
@@ -154,7 +204,12 @@ impl Protocol {
         }
         if !matches!(
             action,
-            Action::Start { .. } | Action::Retry { .. } | Action::Append { .. } | Action::AddPartition | Action::Backup
+            Action::Start { .. }
+                | Action::Retry { .. }
+                | Action::GiveUp { .. }
+                | Action::Append { .. }
+                | Action::AddPartition
+                | Action::Backup
         ) {
             state.faults += 1;
             self.forget_if_nothing_is_left(state);
@@ -179,6 +234,16 @@ impl Protocol {
         state.gaps = 0;
     }
 
+    /// The window that a lake of a moment ago lacks: with claims it need not be the one with the
+    /// highest number.
+    fn newest(&self, state: &State) -> u8 {
+        if self.bounds.claims {
+            state.published_last
+        } else {
+            highest(state.numbers())
+        }
+    }
+
     /// Lakes and databases are restored while nothing is under way.
     fn stop(&self, state: &mut State) {
         for task in &mut state.tasks {
@@ -192,6 +257,7 @@ impl Protocol {
         state.lost |= window.records;
         state.gone |= 1 << seq;
         state.damaged = true;
+        state.published_last = 0;
         self.stop(state);
     }
 
@@ -239,14 +305,16 @@ impl Protocol {
         if let Some(begin) = state.begin {
             for p in 0..PARTITIONS {
                 let log = state.logs[p];
-                for offset in begin[p].max(log.low)..state.reached[p].min(log.len) {
+                for offset in begin[p].max(log.low)..self.covered(state, p).min(log.len) {
                     if known & (1 << log.records[offset as usize]) == 0 {
                         return Some("no record is missing");
                     }
                 }
             }
         }
-        for claim in [state.progress.cursor, state.progress.event].into_iter().flatten() {
+        let done = state.progress.book.iter().flat_map(|b| b.done.iter().flatten());
+        let done = done.map(|plan| Position { seq: plan.seq, next: plan.end });
+        for claim in [state.progress.cursor, state.progress.event].into_iter().flatten().chain(done) {
             let away = (state.gone | state.pruned_windows) & (1 << claim.seq) != 0;
             let marker = state.marker(claim.seq);
             if claim.seq > 0 && !away && marker.map(|m| m.end) != Some(claim.next) {
@@ -259,6 +327,15 @@ impl Protocol {
         None
     }
 
+    /// Up to where each record of a partition has to be there: claimed windows may come later.
+    fn covered(&self, state: &State, p: usize) -> u8 {
+        if !self.bounds.claims {
+            return state.reached[p];
+        }
+        let counted = [state.progress.cursor, state.progress.event];
+        counted.into_iter().flatten().map(|c| c.next[p]).filter(|n| *n != ABSENT).max().unwrap_or(0)
+    }
+
     /// Whether undisturbed runs come to the end of the log from here, or to an error that lost
     /// windows explain; every try that lives is dead from here on.
     fn recovers(&self, state: &State) -> bool {
@@ -266,10 +343,9 @@ impl Protocol {
             static KNOWN: RefCell<(HashSet<u64>, RandomState)> = RefCell::default();
         }
         let mut alone = state.clone();
-        alone.tasks = Default::default();
+        self.nobody(&mut alone);
         alone.backup = None;
         alone.faults = 0;
-        alone.progress.task_plans = [None; TASKS];
         let key = KNOWN.with_borrow(|(_, hasher)| hasher.hash_one((&alone, self.mistake.map(|m| m as u8))));
         if KNOWN.with_borrow(|(known, _)| known.contains(&key)) {
             return true;
@@ -292,9 +368,8 @@ impl Protocol {
         let mut skips = false;
         for _ in 0..ALONE {
             let windows = state.numbers();
-            state.tasks = Default::default();
-            state.progress.task_plans = [None; TASKS];
-            state.tasks[0].current = Some(Try::new(false, skips));
+            self.nobody(state);
+            state.tasks[0].current = Some(Try::new(self.first_step(), false, skips));
             let mut last = "";
             let mut had_window = false;
             while let Some(me) = state.tasks[0].current {
@@ -309,10 +384,16 @@ impl Protocol {
             } else if last != "done" {
                 return state.gone | state.pruned_windows != 0;
             } else if !had_window && state.numbers() == windows {
-                return self.holds_all(state);
+                return self.holds_all(state) && !state.progress.book.is_some_and(|b| b.busy());
             }
         }
         false
+    }
+
+    /// Every task has ended for good.
+    fn nobody(&self, state: &mut State) {
+        state.tasks = [Task { over: self.bounds.claims, ..Task::default() }; TASKS];
+        state.progress.task_plans = [None; TASKS];
     }
 
     fn holds_all(&self, state: &State) -> bool {
@@ -357,6 +438,13 @@ impl Model for Protocol {
                 }
             }
         }
+        for task in (0..bounds.tasks).filter(|_| bounds.claims) {
+            let found = &state.tasks[task as usize];
+            let fails = found.current.is_some() || (found.tries > 0 && !found.succeeded);
+            if fails && !found.over && (found.zombie.is_none() || found.current.is_none()) {
+                actions.push(Action::GiveUp { task });
+            }
+        }
         for partition in 0..state.partitions {
             if state.records < bounds.records {
                 actions.push(Action::Append { partition, synced: true });
@@ -369,13 +457,16 @@ impl Model for Protocol {
             actions.push(Action::AddPartition);
         }
         let lake = state.numbers();
-        if self.may(state, 0) && (state.progress.cursor.is_some() || state.progress.plans != [None; WINDOWS]) {
+        // Claims that are lost together with the events are for an operator to tell.
+        let kept = |other: bool| !bounds.claims || other;
+        let there = state.progress.cursor.is_some() || state.progress.plans != [None; WINDOWS];
+        if self.may(state, 0) && there && kept(state.progress.event.is_some()) {
             actions.push(Action::Wipe);
         }
-        if self.may(state, 1) && state.progress.event.is_some() {
+        if self.may(state, 1) && state.progress.event.is_some() && kept(state.progress.book.is_some()) {
             actions.push(Action::Purge);
         }
-        if self.may(state, 2) && lake != 0 {
+        if self.may(state, 2) && lake & (1 << self.newest(state)) & !1 != 0 {
             actions.push(Action::LoseNewest);
         }
         // Windows are removed by age long after progress has counted them and one behind them.
@@ -385,17 +476,19 @@ impl Model for Protocol {
         let oldest = lake.trailing_zeros() as u8;
         let late = state.tasks.iter().flat_map(|t| [t.current, t.zombie]).flatten();
         let late = late.filter(|t| t.pc == Pc::Published && t.plan.is_some_and(|p| p.seq == oldest)).count();
+        let late = late + usize::from(state.progress.book.is_some_and(|b| b.newest & (1 << (oldest % 8)) != 0));
+        let newest = if bounds.claims { state.progress.cursor.map_or(0, |c| c.seq) } else { newest };
         if self.may(state, 3) && lake.count_ones() > 1 && oldest < newest && late == 0 {
             actions.push(Action::LoseOldest);
         }
-        if self.may(state, 4) {
+        if self.may(state, 4) && !bounds.claims {
             for seq in 1..WINDOWS as u8 {
                 if lake & (1 << seq) != 0 && seq != highest(lake) {
                     actions.push(Action::LoseSome { seq });
                 }
             }
         }
-        if self.may(state, 5) {
+        if self.may(state, 5) && !bounds.claims {
             match state.backup {
                 None if state.progress.cursor.is_some() => actions.push(Action::Backup),
                 Some(backup) if backup != state.progress => actions.push(Action::Restore),
@@ -437,11 +530,19 @@ impl Representative for State {
         };
         order.sort_by_key(weight);
         let mut state = self.clone();
-        for (to, from) in order.into_iter().enumerate() {
+        let number = |by: u8| order.iter().position(|from| *from == by as usize).map_or(by, |to| to as u8);
+        state.progress.book = state.progress.book.map(|b| b.renumbered(number));
+        for (to, from) in order.iter().copied().enumerate() {
             state.tasks[to] = self.tasks[from];
             state.progress.task_plans[to] = self.progress.task_plans[from];
             if let (Some(mine), Some(kept)) = (&mut state.backup, &self.backup) {
                 mine.task_plans[to] = kept.task_plans[from];
+            }
+        }
+        for one in state.tasks.iter_mut().flat_map(|t| [&mut t.current, &mut t.zombie]).flatten() {
+            one.book = one.book.map(|b| b.renumbered(number));
+            if let Some(asked) = &mut one.asked {
+                renumber(asked, number);
             }
         }
         state

@@ -12,8 +12,11 @@ use std::ptr;
 pub enum Buffer {
     Absent,
     Bytes(Vec<u8>),
+    Int8(Vec<i8>),
+    Int16(Vec<i16>),
     Int32(Vec<i32>),
     Int64(Vec<i64>),
+    Int128(Vec<i128>),
 }
 
 impl Buffer {
@@ -21,8 +24,11 @@ impl Buffer {
         match self {
             Buffer::Absent => ptr::null(),
             Buffer::Bytes(values) => values.as_ptr().cast(),
+            Buffer::Int8(values) => values.as_ptr().cast(),
+            Buffer::Int16(values) => values.as_ptr().cast(),
             Buffer::Int32(values) => values.as_ptr().cast(),
             Buffer::Int64(values) => values.as_ptr().cast(),
+            Buffer::Int128(values) => values.as_ptr().cast(),
         }
     }
 }

@@ -2,11 +2,12 @@
 //!
 //! `scan` scans a reply; its records can be read one by one like protobuf's, so that the reference
 //! (`tubemq_client._core`) decodes irregular ones, or `decode`d all at once. Every step returns
-//! None instead of failing. The GIL is released meanwhile.
+//! None instead of failing. The GIL is released meanwhile. `rows` reads the bodies of records.
 
 mod arrow;
 mod attributes;
 mod columns;
+mod rows;
 mod wire;
 
 use std::collections::HashSet;
@@ -341,5 +342,7 @@ fn scan(py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<Option<Reply>> {
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(scan, module)?)?;
     module.add_class::<Records>()?;
+    module.add_class::<rows::Reader>()?;
+    module.add_function(wrap_pyfunction!(rows::unpack, module)?)?;
     module.add("VERSION", env!("CARGO_PKG_VERSION"))
 }

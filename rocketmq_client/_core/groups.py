@@ -15,7 +15,7 @@ from rocketmq_client import errors
 from rocketmq_client._core.ends import require_address, select_queues
 from rocketmq_client._core.pulling import number, pull_request
 from rocketmq_client._wire import codes
-from rocketmq_client._wire.bodies import heartbeat_body, parse_members
+from rocketmq_client._wire.bodies import heartbeat_body, lock_body, parse_locked, parse_members
 from rocketmq_client._wire.properties import RETRY_TOPIC
 from tubemq_client._core.effects import WallClock
 
@@ -27,7 +27,16 @@ if TYPE_CHECKING:
     from rocketmq_client.model import Address, Message, Queue
     from tubemq_client._core.effects import Conversation
 
-__all__ = ["commit_offset", "committed_offset", "heartbeat", "members", "send_back", "unregister"]
+__all__ = [
+    "commit_offset",
+    "committed_offset",
+    "heartbeat",
+    "lock_queues",
+    "members",
+    "send_back",
+    "unlock_queues",
+    "unregister",
+]
 
 _LEVELS: Final = 18
 
@@ -118,6 +127,29 @@ def members(cluster: Cluster, address: Address, group: str) -> Conversation[list
     except errors.BrokerFailure:
         return []  # code 1: no member
     return parse_members(answer.body)
+
+
+def lock_queues(
+    cluster: Cluster, address: Address, group: str, client_id: str, queues: Sequence[Queue]
+) -> Conversation[set[Queue]]:
+    """Return those of `queues`, all of one broker, that it has locked for this member, for 60 s
+    from now: no other member of the group gets them meanwhile."""
+    body = lock_body(group, client_id, queues)
+    fields = {"bname": queues[0].broker}
+    answer = yield from cluster.call(address, codes.LOCK_BATCH_MQ, fields, body)
+    return parse_locked(answer.body)
+
+
+def unlock_queues(
+    cluster: Cluster, address: Address, group: str, client_id: str, queues: Sequence[Queue]
+) -> Conversation[None]:
+    """Release locks. A broker that cannot be reached releases them after 60 s."""
+    body = lock_body(group, client_id, queues)
+    try:
+        fields = {"bname": queues[0].broker}
+        yield from cluster.call(address, codes.UNLOCK_BATCH_MQ, fields, body)
+    except (errors.NetworkError, errors.ServerError):
+        pass  # the lock ends by itself
 
 
 def send_back(

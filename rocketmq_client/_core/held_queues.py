@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from rocketmq_client import errors
 from rocketmq_client.model import ReceivedBatch
@@ -20,14 +20,20 @@ if TYPE_CHECKING:
     from rocketmq_client._wire.bodies import Subscription
     from rocketmq_client.model import Address, ConsumerSettings, Message, Queue
 
-__all__ = ["HeldQueue", "HeldQueues"]
+__all__ = ["LOCK_MS", "HeldQueue", "HeldQueues", "lock_is_over"]
+
+
+LOCK_MS: Final = 30_000
+"""Time for which a member relies on a broker's lock, of the 60 s after which the broker gives it to
+others."""
 
 
 @dataclass(slots=True, eq=False)
 class HeldQueue:
     """One held queue. Everything before `position` is done with; `next_offset` is pulled next, not
     before `pull_at` (ms, monotonic). `odd_since` is the time of the first answer that only a later
-    one can explain. A `revoked` queue is about to be dropped."""
+    one can explain. A `revoked` queue is about to be dropped. `locked_at` is when the broker last
+    locked it for this member, None where members need no locks."""
 
     queue: Queue
     address: Address
@@ -42,6 +48,7 @@ class HeldQueue:
     pull_at: int = 0
     odd_since: int | None = None
     revoked: bool = False
+    locked_at: int | None = None
 
     @property
     def count(self) -> int:
@@ -67,6 +74,11 @@ class HeldQueue:
         self.records.clear()
         self.bytes, self.delivered = 0, None
         self.position = self.next_offset = offset
+
+
+def lock_is_over(held: HeldQueue, now: int) -> bool:
+    """Return True for a queue that needs a lock and has none that is reliable at `now`."""
+    return held.locked_at is not None and now - held.locked_at >= LOCK_MS
 
 
 class HeldQueues:
@@ -109,20 +121,20 @@ class HeldQueues:
             held
             for held in self._held.values()
             if held.address == address
-            and not (held.in_flight or held.revoked)
+            and not (held.in_flight or held.revoked or lock_is_over(held, now))
             and held.pull_at <= now
             and held.queue not in self.paused
             and held.count < limits.queue_records
             and held.bytes < limits.queue_bytes
         ]
 
-    def take(self) -> ReceivedBatch | None:
+    def take(self, now: int) -> ReceivedBatch | None:
         """Return the next batch, of the queue whose turn it is among those that have records and no
-        open batch; None without one."""
+        open batch; None without one. A queue whose lock is too old at `now` has no turn."""
         for _ in range(len(self._turns)):
             held = self._turns[0]
             self._turns.rotate(-1)
-            closed = held.revoked or held.queue in self.paused
+            closed = held.revoked or held.queue in self.paused or lock_is_over(held, now)
             if held.delivered is None and held.records and not closed:
                 count = min(self._settings.batch_records, len(held.records))
                 messages = tuple(held.records.popleft() for _ in range(count))

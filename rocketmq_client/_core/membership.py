@@ -1,10 +1,12 @@
-"""Membership in a group in clustering mode: heartbeats, allocation of queues, pulls, commits.
+"""Membership in a group: heartbeats, allocation of queues, locks, pulls, commits.
 
 Members make each other known with heartbeats to all masters of their topics; each then computes
 which queues it holds from the broker's list of members, so members of all languages work together.
 A broker tells the members of its connections when that list changes. Java members also subscribe to
 ``%RETRY%<group>``, where records that a member sent back arrive, and divide its queues among all
-members: every member must read its share.
+members: every member must read its share. Ordered members hold a queue only while the broker has
+locked it for them. In broadcasting mode each member holds all queues, and keeps its positions
+itself.
 
 The shells run `round` again and again in one thread or task, and `pulling` in one per broker.
 
@@ -13,7 +15,7 @@ Source: `docs/rocketmq-protocol/wire.md#groups`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from rocketmq_client import errors
 from rocketmq_client._core.allocation import allocation_named
@@ -21,11 +23,13 @@ from rocketmq_client._core.ends import queue_ends
 from rocketmq_client._core.groups import (
     commit_offset,
     committed_offset,
+    lock_queues,
     members,
     send_back,
+    unlock_queues,
     unregister,
 )
-from rocketmq_client._core.held_queues import HeldQueue, HeldQueues
+from rocketmq_client._core.held_queues import HeldQueue, HeldQueues, lock_is_over
 from rocketmq_client._core.pull_errors import REMOVING
 from rocketmq_client._core.pulling import (
     PullAnswer,
@@ -49,10 +53,18 @@ if TYPE_CHECKING:
     from rocketmq_client.model import Address, ConsumerSettings, Message, Queue, ReceivedBatch
     from tubemq_client._core.effects import Conversation, Ticket
 
-__all__ = ["Membership"]
+__all__ = ["RETRY_PAUSE_S", "Membership", "OnError"]
+
+OnError = Literal["stop", "send_back", "retry"]
+
+RETRY_PAUSE_S: Final = 1.0
+"""Pause before a batch whose handler failed comes again, as Java's ordered members have it."""
 
 _PAUSE_MS: Final = 1_000
 """Pause after a failure of a broker."""
+
+_LOCK_PERIOD_MS: Final = 20_000
+"""Time between renewals of locks, as Java's members have it."""
 
 _LISTEN_MS: Final = 100
 """Time after which a puller looks for queues that have become ready."""
@@ -89,12 +101,16 @@ class Membership:
         self.addresses: set[Address] = set()
         self.closing = False
         self._cluster = cluster
-        self._subscriptions = _subscriptions(group, topics)
+        self._subscriptions = _subscriptions(group, topics, broadcasting=settings.broadcasting)
         self._allocate = allocation_named(settings.allocation)
         self._wake, self._ready = wake, ready
         self._version = 0
         self._beat_at: dict[Address, int] = {}
-        self._rebalance_at = self._commit_at = 0
+        self._rebalance_at = self._commit_at = self._lock_at = 0
+        self.positions: dict[Queue, int] = {}
+        """Positions of a broadcasting member, which no broker keeps; `moved` if they changed since
+        the shell has stored them."""
+        self.moved = False
         self._failure: BaseException | None = None
 
     # -- called by the shells -------------------------------------------------------------------
@@ -113,12 +129,12 @@ class Membership:
         self._failure = self._failure or error
         self._ready()
 
-    def take(self) -> ReceivedBatch | None:
-        """Return the next batch, None without one. Raises `errors.ClosedError`, and the error that
-        ended the membership."""
+    def take(self, now: int) -> ReceivedBatch | None:
+        """Return the next batch at `now` (ms, monotonic), None without one. Raises
+        `errors.ClosedError`, and the error that ended the membership."""
         if self.closing:
             raise errors.ClosedError("the consumer is closed")
-        batch = self.held.take()
+        batch = self.held.take(now)
         if batch is not None:
             self.stats.batches += 1
             self.stats.records += len(batch.messages)
@@ -127,11 +143,28 @@ class Membership:
             raise self._failure
         return batch
 
+    def check_run(self, workers: int, on_error: OnError) -> None:
+        """Raise `errors.ConfigError` for arguments of `run` that are wrong for this member."""
+        problems = []
+        if workers < 1:
+            problems.append(f"workers is {workers}; at least 1 is allowed")
+        if on_error not in ("stop", "send_back", "retry"):
+            problems.append(f"on_error is {on_error!r}; 'stop', 'send_back' or 'retry' is allowed")
+        if on_error == "send_back" and (self.settings.ordered or self.settings.broadcasting):
+            problems.append(
+                "on_error='send_back' is for clustering members that are not ordered: later "
+                "records of the queue would come first, and a broadcast one to a single member; "
+                "choose 'retry'"
+            )
+        if problems:
+            raise errors.ConfigError(problems, subject="run")
+
     def open(self) -> Conversation[None]:
         """Check that the topics exist, before the first round. Raises `errors.UnknownTopic`."""
         self._version = yield WallClock()
-        for item in self._subscriptions[:-1]:
-            yield from self._cluster.route(item.topic)
+        for item in self._subscriptions:
+            if not item.topic.startswith(RETRY_PREFIX):
+                yield from self._cluster.route(item.topic)
 
     def round(self) -> Conversation[int]:
         """Do what is due: heartbeats, allocation, commits. Return the time until more is due."""
@@ -142,12 +175,16 @@ class Membership:
             self._rebalance_at = now + self.settings.rebalance_ms
             routes = yield from self._find_routes()
         yield from self._send_heartbeats(now)
+        if self.settings.ordered and now >= self._lock_at:
+            yield from self._renew_locks(now)
         if allocate:
             yield from self._rebalance(routes)
         if now >= self._commit_at:
             self._commit_at = now + self.settings.commit_ms
             yield from self.commit()
         due = min(self._rebalance_at, self._commit_at, *self._beat_at.values())
+        if self.settings.ordered:
+            due = min(due, self._lock_at)
         now = yield Now()
         return max(0, int(due - now))
 
@@ -160,6 +197,11 @@ class Membership:
     ) -> Conversation[int]:
         """Send records of the batch back, then confirm the batch; return the queue's position.
         Raises `errors.StaleBatch`."""
+        if self.settings.broadcasting:
+            raise errors.ConfigError(
+                "a broadcasting member cannot send records back: they would come to one member",
+                subject="consumer",
+            )
         chosen = batch.messages if messages is None else messages
         if strangers := [message for message in chosen if message not in batch.messages]:
             raise errors.ConfigError(
@@ -183,6 +225,8 @@ class Membership:
     def leave(self) -> Conversation[None]:
         """Commit what is confirmed and leave the group, at the end."""
         yield from self.commit()
+        if self.settings.ordered:
+            yield from self._unlock(list(self.held))
         yield from unregister(self._cluster, sorted(self.addresses), self.client_id, self.group)
 
     # -- allocation -----------------------------------------------------------------------------
@@ -216,6 +260,7 @@ class Membership:
             self._version,
             kind="CONSUME_PASSIVELY",
             consume_from=_CONSUME_FROM.get(str(start), "CONSUME_FROM_TIMESTAMP"),
+            mode="BROADCASTING" if self.settings.broadcasting else "CLUSTERING",
         )
         for address in [address for address, due in self._beat_at.items() if due <= now]:
             try:
@@ -234,6 +279,9 @@ class Membership:
         for item in self._subscriptions:
             route = routes.get(item.topic)
             if route is None:
+                continue
+            if self.settings.broadcasting:
+                yield from self._hold(item, route, route.readable())
                 continue
             names = yield from self._members(route)
             if names is None:
@@ -264,19 +312,25 @@ class Membership:
     ) -> Conversation[None]:
         """Hold exactly `share` of a topic's queues."""
         mine = [held for held in self.held if held.queue.topic == item.topic]
-        given_up = [held for held in mine if held.queue not in share]
-        for held in given_up:
-            held.revoked = True
-        yield from self._commit(self.held.uncommitted([held.queue for held in given_up]))
-        for held in given_up:
-            self.held.drop(held.queue)
+        yield from self._give_up([held for held in mine if held.queue not in share])
+        found: dict[Queue, Address] = {}
         for queue in share:
             address = route.address(queue.broker)
             if address is None:
                 continue
             if queue in self.held:
-                self.held.get(queue).address = address
-                continue
+                held = self.held.get(queue)
+                held.address, held.revoked = address, False
+            else:
+                found[queue] = address
+        locked_at = None
+        if self.settings.ordered and found:
+            locked_at = yield Now()
+            locked = yield from self._lock(found)
+            if len(locked) < len(found):  # its last holder has not released it yet
+                self._rebalance_at = min(self._rebalance_at, locked_at + _PAUSE_MS)
+            found = {queue: at for queue, at in found.items() if queue in locked}
+        for queue, address in found.items():
             try:
                 start, committed = yield from self._start_of(route, queue)
             except (errors.NetworkError, errors.ServerError) as error:
@@ -284,13 +338,79 @@ class Membership:
                     raise
                 self._rebalance_at = min(self._rebalance_at, (yield Now()) + _PAUSE_MS)
                 continue
-            self.held.hold(HeldQueue(queue, address, item, start, committed, start))
+            held = HeldQueue(queue, address, item, start, committed, start, locked_at=locked_at)
+            self.held.hold(held)
+
+    def _give_up(self, given_up: Sequence[HeldQueue]) -> Conversation[None]:
+        """Commit and drop queues. An ordered member keeps a queue, and its lock, until its open
+        batch is settled: the next one must not begin before."""
+        for held in given_up:
+            held.revoked = True
+        if self.settings.ordered and any(held.delivered for held in given_up):
+            self._rebalance_at = min(self._rebalance_at, (yield Now()) + _PAUSE_MS)
+            given_up = [held for held in given_up if held.delivered is None]
+        yield from self._commit(self.held.uncommitted([held.queue for held in given_up]))
+        if self.settings.ordered:
+            yield from self._unlock(given_up)
+        for held in given_up:
+            self.held.drop(held.queue)
+
+    def _lock(self, queues: Mapping[Queue, Address]) -> Conversation[set[Queue]]:
+        """Return those of the queues that their brokers have locked for this member."""
+        locked: set[Queue] = set()
+        for (address, _), group in _by_broker(queues).items():
+            try:
+                locked |= yield from lock_queues(
+                    self._cluster, address, self.group, self.client_id, group
+                )
+            except (errors.NetworkError, errors.ServerError) as error:
+                if error.fatal:
+                    raise
+        return locked
+
+    def _unlock(self, held_queues: Sequence[HeldQueue]) -> Conversation[None]:
+        addresses = {held.queue: held.address for held in held_queues}
+        for (address, _), group in _by_broker(addresses).items():
+            yield from unlock_queues(self._cluster, address, self.group, self.client_id, group)
+
+    def _renew_locks(self, now: int) -> Conversation[None]:
+        """Renew the locks of all queues. A queue that another member has locked is dropped without
+        a commit, and one whose lock could not be renewed for `LOCK_MS`."""
+        self._lock_at = now + _LOCK_PERIOD_MS
+        addresses = {held.queue: held.address for held in self.held}
+        for (address, _), group in _by_broker(addresses).items():
+            try:
+                locked = yield from lock_queues(
+                    self._cluster, address, self.group, self.client_id, group
+                )
+            except (errors.NetworkError, errors.ServerError):
+                self._lock_at = min(self._lock_at, now + _PAUSE_MS)
+                continue
+            for queue in group:
+                held = self.held.get(queue)
+                if queue in locked:
+                    held.locked_at = now
+                else:
+                    self._drop_unlocked(held)
+        now = yield Now()
+        for held in self.held:
+            if lock_is_over(held, now):
+                self._drop_unlocked(held)
+
+    def _drop_unlocked(self, held: HeldQueue) -> None:
+        held.revoked = True
+        self.held.drop(held.queue)
+        self.stats.lost_locks += 1
+        self._rebalance_at = 0
 
     def _start_of(self, route: TopicRoute, queue: Queue) -> Conversation[tuple[int, int | None]]:
         """Return the offset to begin at, and the committed one. Without one the queue begins as
         `consume_from` says; that is committed, lest a successor begin later. Records that were sent
         back are never left out."""
-        committed = yield from committed_offset(self._cluster, route, queue, self.group)
+        if self.settings.broadcasting:
+            committed = self.positions.get(queue)
+        else:
+            committed = yield from committed_offset(self._cluster, route, queue, self.group)
         if committed is not None:
             return committed, committed
         looked = yield from queue_ends(self._cluster, route, [queue], self.group, stable=False)
@@ -305,6 +425,11 @@ class Membership:
     def _commit(self, queues: Sequence[HeldQueue]) -> Conversation[None]:
         """Commit positions; what fails is tried again at the next time. A broker that cannot be
         reached is asked once."""
+        if self.settings.broadcasting:
+            for held in queues:
+                self.positions[held.queue] = held.committed = held.position
+                self.moved = True
+            return
         away: set[Address] = set()
         for held in queues:
             if held.address in away:
@@ -444,14 +569,22 @@ class Membership:
 
 
 def _subscriptions(
-    group: str, topics: Mapping[str, str | Sequence[str]]
+    group: str, topics: Mapping[str, str | Sequence[str]], *, broadcasting: bool
 ) -> tuple[Subscription, ...]:
-    """Return the subscriptions; the last is that of the records that were sent back. Raises
-    `errors.ConfigError`."""
+    """Return the subscriptions; in clustering mode the last is that of the records that were sent
+    back. Raises `errors.ConfigError`."""
     problems = [] if group.strip() else ["group is empty"]
     if not topics:
         problems.append("topics: give at least one, as {topic: tags}; no tags stand for all")
     if problems:
         raise errors.ConfigError(problems, subject="consumer")
-    wanted = [by_tags(topic, tag_names(tags)) for topic, tags in topics.items()]
-    return (*wanted, Subscription(RETRY_PREFIX + group))
+    wanted = tuple(by_tags(topic, tag_names(tags)) for topic, tags in topics.items())
+    return wanted if broadcasting else (*wanted, Subscription(RETRY_PREFIX + group))
+
+
+def _by_broker(queues: Mapping[Queue, Address]) -> dict[tuple[Address, str], list[Queue]]:
+    """Group queues by the address and the name of their broker."""
+    groups: dict[tuple[Address, str], list[Queue]] = {}
+    for queue, address in queues.items():
+        groups.setdefault((address, queue.broker), []).append(queue)
+    return groups

@@ -215,6 +215,27 @@ def parse_members(body: bytes) -> list[str]:
     return sorted(map(str, _list(read_json(body, "the consumer list").get("consumerIdList"))))
 
 
+def lock_body(group: str, client_id: str, queues: Iterable[Queue]) -> bytes:
+    """Return the body of a request to lock or unlock queues of one broker."""
+    items = [
+        {"topic": queue.topic, "brokerName": queue.broker, "queueId": queue.queue_id}
+        for queue in queues
+    ]
+    return write_json({"consumerGroup": group, "clientId": client_id, "mqSet": items})
+
+
+def parse_locked(body: bytes) -> set[Queue]:
+    """Return the queues that a broker has locked for the member."""
+    items = _list(read_json(body, "locked queues").get("lockOKMQSet"))
+    try:
+        return {
+            Queue(str(item["brokerName"]), str(item["topic"]), int(item["queueId"]))
+            for item in items
+        }
+    except (KeyError, TypeError, ValueError) as error:
+        raise errors.ProtocolViolation(f"the answer to a lock has no queue: {error}") from error
+
+
 def parse_runtime_info(body: bytes) -> RuntimeInfo:
     """Parse a broker's runtime info. Raises `errors.ProtocolViolation` if positions are missing."""
     values = _table(read_json(body, "the runtime info").get("table"))
@@ -265,13 +286,14 @@ def heartbeat_body(
     *,
     kind: str = "CONSUME_ACTIVELY",
     consume_from: str = "CONSUME_FROM_LAST_OFFSET",
+    mode: str = "CLUSTERING",
 ) -> bytes:
-    """Return the body of a heartbeat of consumers in clustering mode. `version` is that of the
-    subscriptions (a time in ms: brokers keep the newest). `kind` is CONSUME_PASSIVELY for members
-    whose queues are rebalanced."""
+    """Return the body of a heartbeat. `version` is that of the subscriptions (a time in ms: brokers
+    keep the newest). `kind` is CONSUME_PASSIVELY for members whose queues are rebalanced, `mode`
+    BROADCASTING for those that each read every queue."""
     role = {
         "consumeType": kind,
-        "messageModel": "CLUSTERING",
+        "messageModel": mode,
         "consumeFromWhere": consume_from,
         "unitMode": False,
     }

@@ -1,4 +1,4 @@
-"""Asyncio member of a consumer group, in clustering mode.
+"""Asyncio member of a consumer group.
 
 `_core.membership` decides; here are the tasks: one for heartbeats, allocation and commits, and one
 per broker that pulls and listens. `sync.consumer` is the sync version.
@@ -9,16 +9,20 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
+from contextlib import suppress
+from inspect import isawaitable
 from typing import TYPE_CHECKING, Self
 
 from rocketmq_client import errors
 from rocketmq_client._core.cluster import Cluster
-from rocketmq_client._core.membership import Membership
+from rocketmq_client._core.membership import RETRY_PAUSE_S, Membership, OnError
 from rocketmq_client._wire.codec import RocketMQCodec
+from rocketmq_client.local_offsets import LocalOffsets
 from rocketmq_client.model import ConsumerSettings
 from tubemq_client._io.asyncio_driver import AsyncDriver
 from tubemq_client._io.asyncio_sync import Notifier
 from tubemq_client._io.closing import AsyncClosing
+from tubemq_client._io.host import now_ms
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
@@ -38,7 +42,9 @@ __all__ = ["Consumer"]
 
 class Consumer(AsyncClosing):
     """Member of a consumer group: queues are divided among all members, offsets are kept by the
-    brokers.
+    brokers. With ``ConsumerSettings(ordered=True)`` records of a queue are handled in their order
+    by one member at a time; with ``mode="broadcasting"`` each member gets every record and keeps
+    its positions in a file.
 
     `topics` maps each topic to the tags that are read, none for all; all members of a group, in any
     language, must have the same topics, tags and strategy. At least once: a record is delivered
@@ -67,6 +73,8 @@ class Consumer(AsyncClosing):
         )
         codec = RocketMQCodec(self._member.notice)
         self._driver = AsyncDriver(settings.network(), None, codec)
+        self._offsets: LocalOffsets | None = None
+        self._stopped = asyncio.Event()
         self._keeper: asyncio.Task[None] | None = None
         self._pullers: dict[Address, asyncio.Task[None]] = {}
 
@@ -101,8 +109,10 @@ class Consumer(AsyncClosing):
         if self._keeper is not None or self._member.closing:
             raise errors.ConfigError("a consumer is started once", subject="consumer")
         try:
+            await self._open_offsets()
             await self._driver.run(self._member.open())
         except BaseException:
+            self._close_offsets()
             await self._driver.close()
             raise
         self._keeper = self._task("group", self._keep())
@@ -115,13 +125,18 @@ class Consumer(AsyncClosing):
         error that ended the membership: `errors.DataLoss`, `errors.CorruptRecord`,
         `errors.NoPermission`, ….
         """
+        return await self._receive(timeout_ms, lambda: False)
+
+    async def _receive(
+        self, timeout_ms: int | None, is_over: Callable[[], bool]
+    ) -> ReceivedBatch | None:
         loop = asyncio.get_running_loop()
         over = None if timeout_ms is None else loop.time() + timeout_ms / 1000
         while True:
             seen = self._ready.count
-            batch = self._member.take()
+            batch = self._member.take(now_ms())
             left_s = None if over is None else over - loop.time()
-            if batch is not None or (left_s is not None and left_s <= 0):
+            if batch is not None or is_over() or (left_s is not None and left_s <= 0):
                 return batch
             await self._ready.wait(seen, left_s)
 
@@ -177,9 +192,88 @@ class Consumer(AsyncClosing):
                     if not self._member.held.is_past(batch):
                         self.stats.stale_batches += 1
 
+    async def run(
+        self,
+        handler: Callable[[ReceivedBatch], object],
+        *,
+        workers: int = 1,
+        on_error: OnError = "stop",
+    ) -> None:
+        """Call `handler` with every batch, up to `workers` at a time, until `stop` or `close`.
+
+        A batch is confirmed when the handler returns, unless the handler has settled it itself.
+        When it raises, "stop" rejects the batch, ends the run and raises the exception; "send_back"
+        hands the batch's records back to their broker, which delivers them again later, up to
+        `max_retries` times; "retry" delivers the batch again after a second, and no other record of
+        its queue before: the one for ordered members. A coroutine function is awaited; a plain one
+        runs on the event loop and must not block it. Raises what `receive` raises.
+        """
+        self._member.check_run(workers, on_error)
+        self._stopped.clear()
+        problems: list[BaseException] = []
+
+        async def work() -> None:
+            try:
+                while not self._stopped.is_set():
+                    batch = await self._receive(None, self._stopped.is_set)
+                    if batch is not None:
+                        await self._handle(batch, handler, on_error)
+            except errors.ClosedError:
+                pass  # `close` ends the run
+            except Exception as error:  # noqa: BLE001 - raised by `run`
+                problems.append(error)
+                await self.stop()
+
+        tasks = [
+            asyncio.create_task(work(), name=f"rocketmq-consumer-worker-{n}")
+            for n in range(workers)
+        ]
+        try:
+            await asyncio.gather(*tasks, return_exceptions=True)
+        finally:
+            await self.stop()
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        if problems:
+            raise problems[0]
+
+    async def stop(self) -> None:
+        """End a running `run`; handlers finish their batches."""
+        self._stopped.set()
+        self._ready.notify()
+
+    async def _handle(
+        self,
+        batch: ReceivedBatch,
+        handler: Callable[[ReceivedBatch], object],
+        on_error: OnError,
+    ) -> None:
+        settle: Callable[[ReceivedBatch], Coroutine[Any, Any, object]] = self.confirm
+        try:
+            done = handler(batch)
+            if isawaitable(done):
+                await done
+        except Exception:
+            if on_error == "stop":
+                with suppress(errors.StaleBatch):
+                    await self.reject(batch)
+                raise
+            settle = self.send_back if on_error == "send_back" else self.reject
+            self.stats.failed_batches += 1
+            if on_error == "retry":
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._stopped.wait(), RETRY_PAUSE_S)
+        try:
+            await settle(batch)
+        except errors.StaleBatch:
+            if not self._member.held.is_past(batch):
+                self.stats.stale_batches += 1
+
     async def commit(self) -> None:
         """Commit all confirmed positions now."""
         await self._driver.run(self._member.commit())
+        await self._save_offsets()
 
     async def pause(self, queues: Iterable[Queue]) -> None:
         """Neither pull nor deliver these queues until `resume`; they stay held, also after they
@@ -197,7 +291,7 @@ class Consumer(AsyncClosing):
         if self._member.closing:
             return
         self._member.closing = True
-        self._ready.notify()
+        await self.stop()
         try:
             tasks = [*self._pullers.values(), *([self._keeper] if self._keeper else [])]
             for task in tasks:
@@ -205,8 +299,28 @@ class Consumer(AsyncClosing):
             await asyncio.gather(*tasks, return_exceptions=True)
             if self._keeper is not None:
                 await self._driver.finish(self._member.leave())
+                await self._save_offsets()
         finally:
+            self._close_offsets()
             await self._driver.close()
+
+    # -- positions of a broadcasting member -----------------------------------------------------
+
+    async def _open_offsets(self) -> None:
+        path = self._member.settings.offsets_file
+        if path is not None:
+            self._offsets = await asyncio.to_thread(LocalOffsets, path, self.group)
+            self._member.positions = await asyncio.to_thread(self._offsets.load)
+
+    async def _save_offsets(self) -> None:
+        if self._member.moved and self._offsets is not None:
+            self._member.moved = False
+            await asyncio.to_thread(self._offsets.save, lambda: dict(self._member.positions))
+
+    def _close_offsets(self) -> None:
+        if self._offsets is not None:
+            self._offsets.close()
+            self._offsets = None
 
     # -- tasks ----------------------------------------------------------------------------------
 
@@ -214,6 +328,7 @@ class Consumer(AsyncClosing):
         while not self._member.closing:
             seen = self._due.count
             wait_ms = await self._driver.run(self._member.round())
+            await self._save_offsets()
             for address in sorted(self._member.addresses):
                 puller = self._pullers.get(address)
                 if puller is None or puller.done():

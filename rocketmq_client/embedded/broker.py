@@ -86,6 +86,8 @@ class EmbeddedBroker:
             35: self._unregister,
             36: self._take_back,
             38: self._members,
+            41: self._lock,
+            42: self._unlock,
             215: self._delete_topic,
             310: self._send,
             320: self._send,
@@ -368,6 +370,22 @@ class EmbeddedBroker:
             raise Refused(1, f"no consumer for this group, {group}")
         return answer(request, body=write_json({"consumerIdList": members}))
 
+    def _lock(self, request: Command, _channel: Channel) -> Command:
+        """Lock queues for a member; the answer has those that are its own now."""
+        group, client, queues = _to_lock(request)
+        now = _now_ms()
+        own = [queue for queue in queues if self.groups.lock(group, client, queue, now)]
+        items = [
+            {"topic": topic, "brokerName": self.name, "queueId": number} for topic, number in own
+        ]
+        return answer(request, body=write_json({"lockOKMQSet": items}))
+
+    def _unlock(self, request: Command, _channel: Channel) -> Command:
+        group, client, queues = _to_lock(request)
+        for queue in queues:
+            self.groups.unlock(group, client, queue)
+        return answer(request)
+
     # -- options --------------------------------------------------------------------------------
 
     def _show_options(self, request: Command, _channel: Channel) -> Command:
@@ -398,3 +416,13 @@ def _human(count: int) -> str:
 
 def _now_ms() -> int:
     return time.time_ns() // 1_000_000
+
+
+def _to_lock(request: Command) -> tuple[str, str, list[tuple[str, int]]]:
+    """Return group, client and queues in the body of a request to lock or unlock."""
+    try:
+        body: Any = json.loads(request.body)
+        queues = [(str(item["topic"]), int(item["queueId"])) for item in body["mqSet"]]
+        return str(body["consumerGroup"]), str(body["clientId"]), queues
+    except (ValueError, KeyError, TypeError) as error:
+        raise Refused(1, f"the body of a lock cannot be read: {error}") from error

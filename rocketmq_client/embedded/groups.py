@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from rocketmq_client._wire import codes
 from rocketmq_client._wire.commands import ONE_WAY, Command
 
-__all__ = ["Groups"]
+__all__ = ["LOCK_MS", "Groups"]
+
+LOCK_MS: Final = 60_000
+"""Time of a lock that is not renewed (`RebalanceLockManager`, `rebalanceLockMaxLiveTime`)."""
 
 Notify = Callable[[Command], None]
 
@@ -29,6 +32,7 @@ class Groups:
         self.known = set(known)
         self.offsets = dict(offsets or {})
         self._members: dict[str, dict[object, tuple[str, Notify]]] = {}
+        self._locks: dict[tuple[str, str, int], tuple[str, int]] = {}
         self._numbers = itertools.count(1)
 
     def members(self, group: str) -> list[str]:
@@ -49,6 +53,21 @@ class Groups:
             if joined:
                 self._tell(group)
         return groups
+
+    def lock(self, group: str, client: str, queue: tuple[str, int], now_ms: int) -> bool:
+        """Lock a queue for a client, for 60 s; return False while another client has it."""
+        key = (group, *queue)
+        owner, until = self._locks.get(key, (client, 0))
+        if owner != client and now_ms < until:
+            return False
+        self._locks[key] = (client, now_ms + LOCK_MS)
+        return True
+
+    def unlock(self, group: str, client: str, queue: tuple[str, int]) -> None:
+        """Release a lock of this client."""
+        key = (group, *queue)
+        if self._locks.get(key, ("", 0))[0] == client:
+            del self._locks[key]
 
     def leave(self, channel: object, group: str | None = None) -> None:
         """Remove the member from one group, or from all when its connection is closed."""

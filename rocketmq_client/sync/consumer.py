@@ -1,4 +1,4 @@
-"""Blocking member of a consumer group, in clustering mode.
+"""Blocking member of a consumer group.
 
 `_core.membership` decides; here are the threads: one for heartbeats, allocation and commits, and
 one per broker that pulls and listens. `aio.consumer` is the asyncio version.
@@ -10,15 +10,18 @@ import os
 import secrets
 import threading
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from rocketmq_client import errors
 from rocketmq_client._core.cluster import Cluster
-from rocketmq_client._core.membership import Membership
+from rocketmq_client._core.membership import RETRY_PAUSE_S, Membership, OnError
 from rocketmq_client._wire.codec import RocketMQCodec
+from rocketmq_client.local_offsets import LocalOffsets
 from rocketmq_client.model import ConsumerSettings
 from tubemq_client._io.closing import Closing
 from tubemq_client._io.driver import BlockingDriver
+from tubemq_client._io.host import now_ms
 from tubemq_client._io.thread_sync import Notifier, serialized
 
 if TYPE_CHECKING:
@@ -41,7 +44,9 @@ T = TypeVar("T")
 
 class Consumer(Closing):
     """Member of a consumer group: queues are divided among all members, offsets are kept by the
-    brokers.
+    brokers. With ``ConsumerSettings(ordered=True)`` records of a queue are handled in their order
+    by one member at a time; with ``mode="broadcasting"`` each member gets every record and keeps
+    its positions in a file.
 
     `topics` maps each topic to the tags that are read, none for all; all members of a group, in any
     language, must have the same topics, tags and strategy. At least once: a record is delivered
@@ -73,6 +78,8 @@ class Consumer(Closing):
         )
         codec = RocketMQCodec(self._member.notice)
         self._driver = BlockingDriver(settings.network(), None, codec)
+        self._offsets: LocalOffsets | None = None
+        self._stopped = threading.Event()
         self._keeper: threading.Thread | None = None
         self._pullers: dict[Address, threading.Thread] = {}
 
@@ -108,8 +115,10 @@ class Consumer(Closing):
         if self._keeper is not None or self._member.closing:
             raise errors.ConfigError("a consumer is started once", subject="consumer")
         try:
+            self._open_offsets()
             self._run(self._member.open())
         except BaseException:
+            self._close_offsets()
             self._driver.close()
             raise
         self._keeper = self._thread("group", self._keep)
@@ -122,13 +131,16 @@ class Consumer(Closing):
         error that ended the membership: `errors.DataLoss`, `errors.CorruptRecord`,
         `errors.NoPermission`, ….
         """
+        return self._receive(timeout_ms, lambda: False)
+
+    def _receive(self, timeout_ms: int | None, is_over: Callable[[], bool]) -> ReceivedBatch | None:
         over = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
         while True:
             seen = self._ready.count
             with self._lock:
-                batch = self._member.take()
+                batch = self._member.take(now_ms())
             left_s = None if over is None else over - time.monotonic()
-            if batch is not None or (left_s is not None and left_s <= 0):
+            if batch is not None or is_over() or (left_s is not None and left_s <= 0):
                 return batch
             self._ready.wait(seen, left_s)
 
@@ -186,9 +198,84 @@ class Consumer(Closing):
                     if not self._member.held.is_past(batch):
                         self.stats.stale_batches += 1
 
+    def run(
+        self,
+        handler: Callable[[ReceivedBatch], object],
+        *,
+        workers: int = 1,
+        on_error: OnError = "stop",
+    ) -> None:
+        """Call `handler` with every batch, up to `workers` at a time, until `stop` or `close`.
+
+        A batch is confirmed when the handler returns, unless the handler has settled it itself.
+        When it raises, "stop" rejects the batch, ends the run and raises the exception; "send_back"
+        hands the batch's records back to their broker, which delivers them again later, up to
+        `max_retries` times; "retry" delivers the batch again after a second, and no other record of
+        its queue before: the one for ordered members. Raises what `receive` raises.
+        """
+        self._member.check_run(workers, on_error)
+        self._stopped.clear()
+        problems: list[BaseException] = []
+
+        def work() -> None:
+            try:
+                while not self._stopped.is_set():
+                    batch = self._receive(None, self._stopped.is_set)
+                    if batch is not None:
+                        self._handle(batch, handler, on_error)
+            except errors.ClosedError:
+                pass  # `close` ends the run
+            except BaseException as error:  # noqa: BLE001 - raised by `run`
+                problems.append(error)
+                self.stop()
+
+        threads = [
+            threading.Thread(target=work, name=f"rocketmq-consumer-worker-{n}", daemon=True)
+            for n in range(workers)
+        ]
+        for thread in threads:
+            thread.start()
+        try:
+            for thread in threads:
+                thread.join()
+        finally:
+            self.stop()
+        if problems:
+            raise problems[0]
+
+    def stop(self) -> None:
+        """End a running `run`; handlers finish their batches."""
+        self._stopped.set()
+        self._ready.notify()
+
+    def _handle(
+        self,
+        batch: ReceivedBatch,
+        handler: Callable[[ReceivedBatch], object],
+        on_error: OnError,
+    ) -> None:
+        settle: Callable[[ReceivedBatch], object] = self.confirm
+        try:
+            handler(batch)
+        except Exception:
+            if on_error == "stop":
+                with suppress(errors.StaleBatch):
+                    self.reject(batch)
+                raise
+            settle = self.send_back if on_error == "send_back" else self.reject
+            self.stats.failed_batches += 1
+            if on_error == "retry":
+                self._stopped.wait(RETRY_PAUSE_S)
+        try:
+            settle(batch)
+        except errors.StaleBatch:
+            if not self._member.held.is_past(batch):
+                self.stats.stale_batches += 1
+
     def commit(self) -> None:
         """Commit all confirmed positions now."""
         self._run(self._member.commit())
+        self._save_offsets()
 
     def pause(self, queues: Iterable[Queue]) -> None:
         """Neither pull nor deliver these queues until `resume`; they stay held, also after they
@@ -210,13 +297,37 @@ class Consumer(Closing):
         if not first:
             return
         self._due.notify()
-        self._ready.notify()
+        self.stop()
         try:
             self._join_threads()
             if self._keeper is not None:
                 self._run(self._member.leave())
+                self._save_offsets()
         finally:
+            self._close_offsets()
             self._driver.close()
+
+    # -- positions of a broadcasting member -----------------------------------------------------
+
+    def _open_offsets(self) -> None:
+        path = self._member.settings.offsets_file
+        if path is not None:
+            self._offsets = LocalOffsets(path, self.group)
+            self._member.positions = self._offsets.load()
+
+    def _save_offsets(self) -> None:
+        if self._member.moved and self._offsets is not None:
+            self._offsets.save(self._positions)
+
+    def _positions(self) -> dict[Queue, int]:
+        with self._lock:
+            self._member.moved = False
+            return dict(self._member.positions)
+
+    def _close_offsets(self) -> None:
+        if self._offsets is not None:
+            self._offsets.close()
+            self._offsets = None
 
     # -- threads --------------------------------------------------------------------------------
 
@@ -227,6 +338,7 @@ class Consumer(Closing):
         while not self._member.closing:
             seen = self._due.count
             wait_ms = self._run(self._member.round())
+            self._save_offsets()
             for address in sorted(self._member.addresses):
                 puller = self._pullers.get(address)
                 if puller is None or not puller.is_alive():

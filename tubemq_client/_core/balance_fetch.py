@@ -26,7 +26,7 @@ from tubemq_client._core.flow_control import Fetched, FlowControl, reply_delay_m
 from tubemq_client._core.slow_fetches import POLL_MS, Attempt, Attempts, with_timeout
 from tubemq_client._wire.fetching import whole
 from tubemq_client._wire.native import payload_bytes
-from tubemq_client.model import ConsumerSettings, Delivery
+from tubemq_client.model import BrokerNode, ConsumerSettings, Delivery
 
 if TYPE_CHECKING:
     from tubemq_client._core.effects import Conversation
@@ -61,12 +61,13 @@ class ReceivedBatch(MessageBatch):
     """Batch whose confirmation moves the group's position past it.
 
     `end` is None until then. `token` numbers the deliveries of its partition; `confirm` and
-    `reject` need `delivery` only.
+    `reject` need `delivery` only. `broker` is the one that served it.
     """
 
-    __slots__ = ("token",)
+    __slots__ = ("broker", "token")
 
     token: int
+    broker: BrokerNode
 
     @property
     def delivery(self) -> Delivery:
@@ -412,7 +413,7 @@ class GroupFetch:
             exact=False,
             policy=self.decode[held.partition.topic],
         )
-        batch.token = token
+        batch.token, batch.broker = token, held.lease.broker
         self.stats.batches += 1
         self.stats.records += len(raw.messages)
         return batch

@@ -15,7 +15,15 @@ from tubemq_client.model import Partition, SendReceipt
 if TYPE_CHECKING:
     from tubemq_client._core.effects import Ticket
 
-__all__ = ["InFlightRecord", "Record", "SendBatch", "chunks", "outcome_unknown", "with_bytes"]
+__all__ = [
+    "InFlightRecord",
+    "Record",
+    "SendBatch",
+    "as_record",
+    "chunks",
+    "outcome_unknown",
+    "with_bytes",
+]
 
 _GROUP_BYTES = 2**19
 """Bytes of records written in one chunk, which exist twice for a moment."""
@@ -35,6 +43,21 @@ class Record(NamedTuple):
     msg_time: str | None = None
     partition: Partition | None = None
     key: bytes | str | None = None
+
+
+def as_record(body: bytes | Record, *rest: Any) -> Record:
+    """Return the record with `body` and the rest of its members, or a whole record as it is.
+
+    Raises `errors.ConfigError` for a whole record with members beside it.
+    """
+    if not isinstance(body, Record):
+        return Record(body, *rest)
+    if any(member is not None for member in rest):
+        names = [name for name, member in zip(Record._fields[1:], rest, strict=True) if member]
+        raise errors.ConfigError(
+            f"{', '.join(names)}: set in the Record, or send a body instead", subject="record"
+        )
+    return body
 
 
 @dataclass(slots=True)

@@ -12,7 +12,7 @@ import asyncio
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
-from tubemq_client._core.sending import Record
+from tubemq_client._core.send_batch import Record, as_record
 from tubemq_client._io.asyncio_background_sender import AsyncBackgroundSender
 from tubemq_client._io.asyncio_sync import Notifier
 from tubemq_client._io.producer_base import ProducerBase, Progress
@@ -89,15 +89,26 @@ class Producer(ProducerBase, AsyncClient):
         return await self._driver.run(self._producer.send_one(topic, record, self._sent_address))
 
     async def send_async(
-        self, topic: str, record: Record, *, timeout_ms: int = 10_000
+        self,
+        topic: str,
+        body: bytes | Record,
+        *,
+        attributes: Mapping[str, str] | None = None,
+        stream_id: str | None = None,
+        msg_time: str | None = None,
+        partition: Partition | None = None,
+        key: bytes | str | None = None,
+        timeout_ms: int = 10_000,
     ) -> Future[SendReceipt]:
         """Send a record in the background; the future gets its receipt, or the error of `send`.
 
+        `body` is a record's body, with the rest of the record as for `send`, or a whole `Record`.
         Waits up to `timeout_ms` while as many records are in flight as the options allow
         (`max_in_flight`, `max_in_flight_per_broker`), then raises `errors.TooManyInFlight` without
         sending the record. Receipts arrive in any order. Callbacks of the future run on the event
         loop: they must not block. Raises like `send` for errors before the record is sent.
         """
+        record = as_record(body, attributes, stream_id, msg_time, partition, key)
         await self._ready(topic)
         return await self._sender.send(topic, record, self._sent_address, timeout_ms)
 

@@ -65,6 +65,7 @@ GO_KEYS: Final = {
     "authUserName": "auth.username",
     "group": "group",
     "topic": "topics",
+    "topics": "topics",
     "filters": "topics",
     "consumePosition": "consume_position",
     "sessionKey": "bound.session_key",
@@ -177,7 +178,7 @@ def of_go(text: str, put: Put) -> dict[str, Any]:
         problems.append("credentials do not belong into an address; pass them as options")
         pairs_given = [(name, value) for name, value in pairs_given if name != "authPassword"]
     keys = {name: value for name, value in pairs_given if name not in ("topic", "filters")}
-    names = Counter(name for name, _ in pairs_given if name not in ("topic", "filters"))
+    names = Counter(name for name, _ in pairs_given if name not in ("topic", "topics", "filters"))
     problems += [f"{name}: is there more than once" for name, count in names.items() if count > 1]
     topics = _topics_of(pairs_given, problems)
     for name in _GO_TIMES & keys.keys():
@@ -195,12 +196,17 @@ def of_go(text: str, put: Put) -> dict[str, Any]:
 
 
 def _topics_of(pairs: Iterable[tuple[str, str]], problems: list[str]) -> dict[str, list[str]]:
+    """Return topics with their filters: ``topic=A&filters=x``, or ``topics=A,B`` as the first
+    releases of Go's client had it, whose filters are those of its last topic."""
     topics: dict[str, list[str]] = {}
     newest = None
     for name, value in pairs:
-        if name == "topic":
-            newest = value
-            topics.setdefault(value, [])
+        if name in ("topic", "topics"):
+            for topic in value.split(",") if name == "topics" else (value,):
+                newest = topic.strip()
+                topics.setdefault(newest, [])
+                if not newest:
+                    problems.append(f"{name}: {value!r} has an empty name")
         elif name == "filters":
             if newest is None:
                 problems.append(f"filters: {value!r} stands before any topic")

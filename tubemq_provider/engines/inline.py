@@ -8,7 +8,7 @@ offsets to read, retry a window, or touch the sink beyond the staging directory.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -21,11 +21,13 @@ from tubemq_provider.files.locations import Location, location_of
 from tubemq_provider.files.partitioned import PartitionedWriter, staged_writer
 from tubemq_provider.files.quarantine import CORRUPT, CORRUPT_SUFFIX, QuarantineFile
 from tubemq_provider.files.writer import ROW_GROUP_BYTES, StagedWriter, with_file_parts
+from tubemq_provider.rows.changes.reduction import Reducer, reduced_schema
 from tubemq_provider.rows.decoding import BadRecords, RowDecoder
 from tubemq_provider.rows.inference import infer
 from tubemq_provider.rows.spec import DecodeSpec
 from tubemq_provider.sources.base import ExpectingReader, RecordReader, Source
 from tubemq_provider.windows.errors import WindowError
+from tubemq_provider.windows.following import Following
 from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.policies import Policies
 from tubemq_provider.windows.protocols import Engine, IngestCounts, IngestWatch, Staging
@@ -39,6 +41,7 @@ __all__ = ["InlineEngine"]
 OpenReader = Callable[[WindowPlan], AbstractContextManager[RecordReader]]
 
 
+_WRITTEN_ROWS = 65_536
 _QUARANTINE_FILE = f"{CORRUPT}/records{CORRUPT_SUFFIX}"
 
 
@@ -54,6 +57,9 @@ class InlineEngine(Engine):
 
     `decode` turns bodies into typed rows; `columns` of the decode spec then select what is kept of
     the record. Records that do not decode follow `corrupt_records`.
+
+    With `following` the files have the last change of each key, under the partition that it came
+    from; the rows of a window's keys are in memory until all of it is read.
     """
 
     name = "inline"
@@ -71,6 +77,7 @@ class InlineEngine(Engine):
         decode: DecodeSpec | None = None,
         corrupt_records: CorruptRecords = CorruptRecords.FAIL,
         open_sample: OpenReader | None = None,
+        following: Following | None = None,
     ) -> None:
         available = columns_of(kind)
         columns = available.names if columns is None else columns
@@ -87,9 +94,10 @@ class InlineEngine(Engine):
         self._open_sample = open_reader if open_sample is None else open_sample
         self._available = available
         self._columns = tuple(columns)
+        self._following = following
         self._decode = decode
         self._decoder: RowDecoder | None = None
-        if decode is not None and (decode.format != "json" or decode.schema is not None):
+        if decode is not None and not decode.infers:
             self._decoder = _decoder(decode, available)  # validate before reading
         self._corrupt_records = corrupt_records
         self._row_group_bytes = row_group_bytes
@@ -126,6 +134,11 @@ class InlineEngine(Engine):
         if self._decode is not None and self._decoder is None:
             spec = infer(self._decode, lambda: self._sample(plan))
             self._decoder = _decoder(spec, self._available)
+        if self._decoder is not None:
+            self._decoder.notices.clear()
+        reducer = None
+        if self._following is not None and self._decoder is not None:
+            reducer = Reducer(self._decoder.schema, self._following)
         with (
             self._corrupt.into(location, _QUARANTINE_FILE),
             self._open_reader(plan) as reader,
@@ -135,12 +148,14 @@ class InlineEngine(Engine):
                 reader.expect(plan.reads())
             for range_ in plan.reads():
                 known_gaps = len(reader.stats.gaps)
-                output = _Output(writer, bad_records, counted)
+                output = _Output(writer, bad_records, counted, reducer)
                 self._write(plan, reader, range_, output, watch)
                 new_gaps = [[gap.start, gap.end] for gap in reader.stats.gaps[known_gaps:]]
                 if new_gaps:
                     counted.gaps.setdefault(range_.partition.key, []).extend(new_gaps)
                 watch.progress("range written")
+            if reducer is not None:
+                _write_reduced(plan, reducer, writer, counted, watch)
             corrupt, last = reader.stats.corrupt + bad_records.count, dict(reader.stats.last)
         return IngestCounts(
             counted.records,
@@ -152,6 +167,7 @@ class InlineEngine(Engine):
             files=with_file_parts(writer.files, writer.pieces),
             quarantined=(_QUARANTINE_FILE,) if len(self._corrupt) else (),
             read=None if self._decoder is None else counted.read,
+            notices={} if self._decoder is None else dict(self._decoder.notices),
         )
 
     def cancel(self) -> None:
@@ -171,6 +187,8 @@ class InlineEngine(Engine):
     def _schema(self) -> pa.Schema:
         """Schema of the written files."""
         if self._decoder is not None:
+            if self._following is not None:
+                return reduced_schema(self._decoder.schema, self._following)
             return self._decoder.schema
         return self._available.arrow_schema(self._columns)
 
@@ -196,22 +214,40 @@ class InlineEngine(Engine):
         watch: IngestWatch,
     ) -> None:
         key, writer, counted = range_.partition.key, output.writer, output.counted
-        schema = self._schema if self._decoder is None else self._decoder.read_schema
-        writer.begin_range(range_)
+        if output.reducer is None:
+            writer.begin_range(range_)
+        for converted, read, nbytes in self._converted(self._read(reader, range_), output):
+            counted.read[key] += read
+            counted.total += read
+            counted.bytes += nbytes
+            watch.on_read(plan, key, counted.read[key], counted.total)
+            if output.reducer is not None:
+                output.reducer.add(converted)
+                continue
+            counted.records[key] += converted.num_rows
+            if writer.add(converted, nbytes, range_.start):
+                watch.progress("row group written")
+        if output.reducer is None:
+            writer.end_range()
+        counted.pieces.setdefault(key, []).append([range_.start, range_.end])
+
+    def _read(self, reader: RecordReader, range_: Any) -> Iterator[Any]:
         for batch in reader.read(range_):
             self._stop_if_cancelled(str(range_))
-            converted = batch.to_arrow(schema)
-            counted.read[key] += converted.num_rows
-            counted.total += converted.num_rows
-            if self._decoder is not None:
-                converted = self._decoder.rows(converted, output.bad_records)
-            counted.records[key] += converted.num_rows
-            counted.bytes += batch.nbytes
-            watch.on_read(plan, key, counted.read[key], counted.total)
-            if writer.add(converted, batch.nbytes, range_.start):
-                watch.progress("row group written")
-        writer.end_range()
-        counted.pieces.setdefault(key, []).append([range_.start, range_.end])
+            yield batch
+
+    def _converted(
+        self, batches: Iterator[Any], output: _Output
+    ) -> Iterator[tuple[pa.RecordBatch, int, int]]:
+        """Yield rows, the number of records they are made of, and the bytes of their bodies."""
+        if self._decoder is None:
+            for batch in batches:
+                converted = batch.to_arrow(self._schema)
+                yield converted, converted.num_rows, batch.nbytes
+            return
+        for group in self._decoder.groups(batches):
+            converted, read = self._decoder.rows_of(group, output.bad_records)
+            yield converted, read, sum(batch.nbytes for batch in group)
 
 
 @dataclass
@@ -234,6 +270,32 @@ class _Output:
     writer: StagedWriter | PartitionedWriter
     bad_records: BadRecords
     counted: _Counted
+    reducer: Reducer | None = None
+
+
+def _write_reduced(
+    plan: WindowPlan,
+    reducer: Reducer,
+    writer: StagedWriter | PartitionedWriter,
+    counted: _Counted,
+    watch: IngestWatch,
+) -> None:
+    """Write the last change of each key under the first range of its partition."""
+    import pyarrow.compute as pc
+
+    table, done = reducer.result(), set()
+    for range_ in plan.reads():
+        key = range_.partition.key
+        if key in done:
+            continue
+        done.add(key)
+        rows = table.filter(pc.equal(table.column("partition"), key))
+        counted.records[key] = rows.num_rows
+        writer.begin_range(range_)
+        for batch in rows.to_batches(max_chunksize=_WRITTEN_ROWS):
+            writer.add(batch, batch.nbytes, range_.start)
+            watch.progress("row group written")
+        writer.end_range()
 
 
 def _decoder(spec: DecodeSpec, available: ColumnSet) -> RowDecoder:

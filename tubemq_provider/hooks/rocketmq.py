@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from rocketmq_client import aio, errors
 from rocketmq_client.config import ClientConfig
 from rocketmq_client.model import Queue
-from rocketmq_client.sync import Admin, Metadata, Producer, PullConsumer, RangeReader
+from rocketmq_client.sync import Admin, Consumer, Metadata, Producer, PullConsumer, RangeReader
 from tubemq_client.model import address_text
 from tubemq_provider.hooks._base import AsyncClusterHook, ClusterHook
 from tubemq_provider.hooks.connection import ConnectionFields
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from rocketmq_client.model import (
         ClientSettings,
+        ConsumerSettings,
         Message,
         OutgoingMessage,
         QueueEnds,
@@ -133,6 +134,27 @@ class RocketMQHook(ClusterHook[RocketMQConnection]):
         return RocketMQSource(
             self.get_settings(), identity=self.cluster, topic=topic, group=group, tags=filters
         )
+
+    def consumer(
+        self,
+        topics: Mapping[str, str | Sequence[str]],
+        group: str | None = None,
+        *,
+        settings: ConsumerSettings | None = None,
+    ) -> Consumer:
+        """Return a member of `group` (None: the connection's) that reads `topics`, each with tags
+        to filter by.
+
+        At least once; entering the context joins the group. For tasks that handle records
+        themselves: windows need no group member, and commit nothing at the brokers. Raises
+        `errors.ConfigError` without a group.
+        """
+        member_of = group or self.config.default_group
+        if member_of is None:
+            raise errors.ConfigError(
+                "give one, or default_group in the connection", subject="group"
+            )
+        return Consumer(self.get_settings(), member_of, topics, consumer=settings)
 
     # Look-ups
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from tubemq_client import (
         ClientSettings,
+        ConsumerSettings,
         Message,
         OffsetRange,
         Partition,
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
         SendReceipt,
         TopicMetadata,
     )
-    from tubemq_client.sync import Metadata
+    from tubemq_client.sync import Consumer, Metadata
     from tubemq_provider.sources.tubemq.source import TubeMQSource
     from tubemq_provider.windows.spaces import Ends
 
@@ -95,6 +96,23 @@ class TubeMQHook(ClusterHook[ConnectionConfig]):
             filters=filters,
             asking=lambda: _offering_topics(topic, lambda: self.config),
         )
+
+    def consumer(
+        self,
+        topics: Mapping[str, Sequence[str]],
+        group: str | None = None,
+        *,
+        settings: ConsumerSettings | None = None,
+    ) -> Consumer:
+        """Return a member of `group` (None: the connection's) that reads `topics`, each with stream
+        ids to filter by.
+
+        At least once; entering the context joins the group. For tasks that handle records
+        themselves: windows need no group member, and commit nothing at the brokers.
+        """
+        from tubemq_client.sync import Consumer
+
+        return Consumer(self.get_settings(), self._group(group), topics, consumer=settings)
 
     # Look-ups
 

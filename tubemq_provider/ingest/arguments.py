@@ -16,14 +16,19 @@ from tubemq_client import errors
 from tubemq_provider.extensions import BUILT_IN, is_known, options_problems
 from tubemq_provider.ingest.engine_arguments import engine_problems
 from tubemq_provider.ingest.fields import IngestFields, InitialPosition, Resolver
+from tubemq_provider.ingest.following import decoding_of, following_of, following_problems
 from tubemq_provider.ingest.options import options_of, without_effect
+from tubemq_provider.ingest.routes import parse_routes, routes_problems
 from tubemq_provider.ingest.sink_rules import problems_of_object, sink_problems
 from tubemq_provider.ingest.validation import (
     from_json,
     is_template,
     offsets_for_topic,
 )
+from tubemq_provider.rows.spec import DecodeSpec
 from tubemq_provider.sinks.factory import sink_word
+from tubemq_provider.sinks.routed import RouteSet
+from tubemq_provider.windows.following import Following
 from tubemq_provider.windows.policies import Policies, words_in
 from tubemq_provider.windows.spaces import space_of
 
@@ -66,6 +71,9 @@ class IngestArguments(IngestFields):
         if not unknown & {"starting_offsets", "ending_offsets"}:
             problems += self._of_resolver()
         problems += [*engine_problems(self), *self._of_plugins()]
+        problems += following_problems(self)
+        if "routes" not in unknown and not (self.routes and is_template(self.routes)):
+            problems += routes_problems(self)
         if self.epoch_seen and not self.epoch:
             problems.append("epoch_seen has no effect without epoch, the name of a new one")
         if "topic" not in unknown:
@@ -88,10 +96,32 @@ class IngestArguments(IngestFields):
         """
         always = {name: getattr(self, name) for name in ("exactly_once", "staging_root")}
         policies = {item.name for item in fields(Policies)}  # max_files: the run judges it
-        others = {name for name, option in OPTIONS.items() if option.sinks} - policies
+        others = {name for name, option in OPTIONS.items() if option.sinks} - policies - {"apply"}
         chosen = self.model_dump(include=others, exclude_defaults=True)
-        own = self.plugin_options.get("sink")
-        return {**always, **chosen, **({"plugin_options": own} if own else {})}
+        following, own = self.following, self.plugin_options.get("sink")
+        return {
+            **always,
+            **chosen,
+            **({} if following is None else {"following": following}),
+            **({"plugin_options": own} if own else {}),
+        }
+
+    @property
+    def route_set(self) -> RouteSet | None:
+        """Routes to several tables, or None. Reads their file."""
+        if self.routes is None:
+            return None
+        return parse_routes(self.routes, mode=self.mode, offset_store=self.offset_store)
+
+    @property
+    def following(self) -> Following | None:
+        """How the table follows changes; None for a table that takes rows as they come."""
+        return following_of(self)
+
+    @property
+    def decoding(self) -> DecodeSpec | None:
+        """How bodies are decoded. Reads schema files."""
+        return None if self.decode is None else decoding_of(self)
 
     def offsets(self, name: str) -> dict[str, int | str]:
         """Return the offsets by partition key of the argument `name`, with or without the topic.

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from tubemq_client.errors import ConfigError, MissingExtraError
 from tubemq_provider.files.columns import columns_of
 from tubemq_provider.files.footers import schema_in_file
-from tubemq_provider.rows.spec import DecodeSpec
+from tubemq_provider.rows.changes.reduction import reduced_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,15 +30,17 @@ def expected_columns(arguments: IngestArguments, source: str) -> pa.Schema | Non
 
     None if a transform or the first records decide, or if only remote tasks can decode.
     """
+    if arguments.routes is not None:
+        return None  # each table is asked with its first record
     if arguments.transform is not None or arguments.sql is not None:
         return None
     if arguments.direct_write == "off":
         return None  # Spark's own writer uses other types.
     records = columns_of(source)
-    if arguments.decode is None:
+    if arguments.decode is None or arguments.decoding is None:
         return _of_records(records)
-    spec = DecodeSpec.parse(arguments.decode)
-    if spec.format == "json" and spec.schema is None:
+    spec = arguments.decoding
+    if spec.infers:
         schema_file = Path(spec.schema_file or "")
         if not schema_file.is_file():
             return None
@@ -46,7 +48,10 @@ def expected_columns(arguments: IngestArguments, source: str) -> pa.Schema | Non
     from tubemq_provider.rows.decoding import RowDecoder
 
     try:
-        return schema_in_file(RowDecoder(spec, records).schema)
+        schema = RowDecoder(spec, records).schema
+        if arguments.following is not None:
+            schema = reduced_schema(schema, arguments.following)
+        return schema_in_file(schema)
     except (ConfigError, MissingExtraError):
         # Decoded elsewhere, with the modules and packages there; otherwise the engine reports it.
         return None

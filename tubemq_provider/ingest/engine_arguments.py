@@ -33,7 +33,18 @@ def engine_problems(arguments: IngestFields) -> list[str]:
             f"deferrable=True needs engine='submit': the work of engine={arguments.engine!r} ends "
             f"with the task's process"
         )
+    if arguments.engine != "inline" and _names_registry(arguments.decode):
+        problems.append(
+            "decode: schema_registry needs engine='inline', whose process asks the registry; for "
+            "others list the schemas in 'schemas'"
+        )
     return [*problems, *_of_direct_write(arguments), *_of_spark(arguments)]
+
+
+def _names_registry(decode: object) -> bool:
+    if not isinstance(decode, dict):
+        return False
+    return bool(decode.get("schema_registry")) or _names_registry(decode.get("then"))
 
 
 def _of_direct_write(arguments: IngestFields) -> list[str]:

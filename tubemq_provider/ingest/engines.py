@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Final
 from tubemq_client.errors import ConfigError, require_extra
 from tubemq_provider.extensions import call
 from tubemq_provider.rows.spec import DecodeSpec
+from tubemq_provider.sinks.routed import RoutedSink
 
 if TYPE_CHECKING:
     from tubemq_provider.engines.spark_engine import EngineShape
     from tubemq_provider.ingest.arguments import IngestArguments
     from tubemq_provider.sources.base import Source
     from tubemq_provider.windows.policies import Policies
-    from tubemq_provider.windows.protocols import Engine
+    from tubemq_provider.windows.protocols import Engine, Sink
 
 __all__ = [
     "make_auto",
@@ -36,15 +37,31 @@ _BAR: Final = {"spark.ui.showConsoleProgress": "false"}
 
 
 def make_engine(
-    arguments: IngestArguments, source: Source, policies: Policies, stack: ExitStack
+    arguments: IngestArguments,
+    source: Source,
+    policies: Policies,
+    stack: ExitStack,
+    sink: Sink | None = None,
 ) -> Engine:
-    """Return the engine of `arguments`; `stack` stops what it starts.
+    """Return the engine of `arguments`; `stack` stops what it starts. That of a sink with routes
+    stages in the sink's tables.
 
     Raises `errors.ConfigError` for one that cannot read such a source, and `MissingExtraError`.
     """
-    if not isinstance(arguments.engine, str):
-        return arguments.engine
-    made: Engine = call("engine", arguments.engine, arguments, source, policies, stack)
+    if isinstance(sink, RoutedSink):
+        from tubemq_provider.engines.routed import RoutedEngine
+
+        return RoutedEngine.for_source(
+            source,
+            sink,
+            policies=policies,
+            target_file_bytes=arguments.target_file_bytes,
+            compression=arguments.compression or "snappy",
+        )
+    engine: Engine | str = arguments.engine
+    if not isinstance(engine, str):
+        return engine
+    made: Engine = call("engine", engine, arguments, source, policies, stack)
     return made
 
 
@@ -63,11 +80,12 @@ def make_inline(
         target_file_bytes=arguments.target_file_bytes,
         compression=arguments.compression or "snappy",
         decode=_decoding(arguments),
+        following=arguments.following,
     )
 
 
 def _decoding(arguments: IngestArguments) -> DecodeSpec | None:
-    return None if arguments.decode is None else DecodeSpec.parse(arguments.decode)
+    return arguments.decoding
 
 
 def make_session(

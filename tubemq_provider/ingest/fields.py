@@ -21,6 +21,7 @@ from tubemq_client.config import GroupName
 from tubemq_provider.extensions import Kind, is_known, plugin_of
 from tubemq_provider.ingest.options import (
     FILE_SINKS,
+    FOLLOWING_SINKS,
     SPARK_ENGINES,
     TABLE_SINKS,
     Option,
@@ -136,6 +137,10 @@ def _decode(value: object) -> object:
 
 Decode = Annotated[str | dict[str, Any] | None, BeforeValidator(_decode)]
 """Argument of `rows.DecodeSpec`; its files are read with the window."""
+
+
+Routes = Annotated[str | dict[str, Any] | None, BeforeValidator(blank_is_none)]
+"""Argument of `ingest.routes.parse_routes`; its file is read with the window."""
 
 
 def _dotted(path: str | None) -> str | None:
@@ -355,6 +360,65 @@ class IngestFields(TaskArguments):
             writes=True,
         ),
     ] = Field(default_factory=dict, repr=False)
+    routes: Annotated[
+        Routes,
+        Option(
+            'many tables from one read: ``{"name": "shop", "by": "stream_id", '
+            '"tables": {"orders": {"sink": …, "decode": …}, "log_*": …}}``, its '
+            "JSON, or the path of a file with it. `sink` then keeps the windows' markers and the "
+            "quarantine. Inline.",
+            template=True,
+            engines=("inline",),
+            writes=True,
+            dagster="an asset has one table",
+        ),
+    ] = None
+    apply: Annotated[
+        Literal["append", "upsert", "changes"],
+        Option(
+            "what a record does to the table: ``append`` adds a row; ``upsert`` replaces the row "
+            "of its `key`; ``changes`` inserts, updates and deletes rows as a change record of "
+            "`decode` says (debezium, canal, maxwell, ogg). Delta tables and databases; inline.",
+            template=True,
+            engines=("inline",),
+            sinks=FOLLOWING_SINKS,
+            without_sink="apply has no effect with {sink}, which cannot change rows; use a Delta "
+            "table or a database",
+            writes=True,
+        ),
+    ] = "append"
+    key: Annotated[
+        Columns,
+        Option(
+            "with `apply`: the columns that name a row.",
+            template=True,
+            engines=("inline",),
+            writes=True,
+        ),
+    ] = ()
+    version: Annotated[
+        str | None,
+        BeforeValidator(blank_is_none),
+        Option(
+            "with `apply`: the column that orders the changes of a key, such as "
+            "``_source_position``. Needed where a key may come from several partitions; without it "
+            "the offsets of its partition are the order.",
+            template=True,
+            engines=("inline",),
+            writes=True,
+        ),
+    ] = None
+    soft_delete: Annotated[
+        str | None,
+        BeforeValidator(blank_is_none),
+        Option(
+            "with ``apply='changes'``: a boolean column that the table gets; deleted rows stay, "
+            "with True in it. Needed, with `version`, to publish windows in any order.",
+            template=True,
+            engines=("inline",),
+            writes=True,
+        ),
+    ] = None
     cluster: Annotated[
         ClusterAlias,
         Option(

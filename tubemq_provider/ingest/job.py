@@ -98,7 +98,7 @@ class IngestJob:
         self._timeline = timeline
         self._cancelled = threading.Event()
         self._policies = Policies.from_options(arguments)
-        self._engine: Engine = make_engine(arguments, source, self._policies, stack)
+        self._engine: Engine = make_engine(arguments, source, self._policies, stack, sink)
         self._watch = IngestWatch()
 
     def run(

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = [
     "DEFERRABLE_ENGINES",
     "FILE_SINKS",
+    "FOLLOWING_SINKS",
     "SPARK_ENGINES",
     "TABLE_SINKS",
     "Option",
@@ -40,6 +41,8 @@ DEFERRABLE_ENGINES: Final = ("submit",)
 """Engines whose work needs no process that waits for it."""
 FILE_SINKS: Final = ("parquet", "s3", "gs", "az")
 TABLE_SINKS: Final = ("delta", "iceberg")
+FOLLOWING_SINKS: Final = ("delta", "sqlite", "postgresql")
+"""Sinks whose tables can follow changes."""
 
 _WIDTH: Final = 100
 

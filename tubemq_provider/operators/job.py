@@ -9,16 +9,19 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Protocol
 
+from tubemq_provider.hooks.registry_connection import open_registries
 from tubemq_provider.hooks.sink_connection import open_sink
 from tubemq_provider.hooks.spark_connection import spark_settings
 from tubemq_provider.ingest.job import IngestJob, needs_interval
 from tubemq_provider.operators.intervals import no_interval
+from tubemq_provider.sinks.routed import RoutedSink
 
 if TYPE_CHECKING:
     from tubemq_provider.ingest.arguments import IngestArguments
     from tubemq_provider.ingest.job import Interval
+    from tubemq_provider.sinks.routed import Route
     from tubemq_provider.sources.base import Source
-    from tubemq_provider.windows.protocols import Document
+    from tubemq_provider.windows.protocols import Document, Sink
 
 __all__ = ["SourceHook", "open_job"]
 
@@ -64,6 +67,18 @@ def open_job(
         if arguments.destination
         else arguments.sink
     )
+    routes = arguments.route_set
+    decoded = [arguments.decoding]
+    decoded += [] if routes is None else [route.decode for route in routes.routes]
+    open_registries(decoded, hook.get_connection)
+    if routes is not None:
+
+        def open_table(route: Route, address: str) -> Sink:
+            options = {**route.options, "staging_root": arguments.staging_root}
+            following = {} if route.following is None else {"following": route.following}
+            return open_sink(address, route.conn_id, hook.get_connection, **options, **following)
+
+        sink = RoutedSink(sink, routes, open_table)
     if arguments.spark_conn_id is not None:
         connection = hook.get_connection(arguments.spark_conn_id)
         connection_conf = spark_settings(connection, arguments.engine)

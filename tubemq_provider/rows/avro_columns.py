@@ -27,6 +27,7 @@ __all__ = [
     "PlainColumn",
     "Read",
     "RecordColumn",
+    "Table",
     "ValueReader",
     "boolean_reader",
     "bytes_reader",
@@ -48,6 +49,9 @@ Read = Callable[[bytes, int], int]
 """Function that takes a body and a position, appends a value to a column, and returns the position
 after the value."""
 
+Table = tuple[Any, ...]
+"""Entry of the table by which the compiled reader reads a field: its kind, and details."""
+
 ValueReader = Callable[[bytes, int], tuple[Any, int]]
 """Function that takes a body and a position, and returns the value and the position after it."""
 
@@ -57,6 +61,8 @@ class Column(Protocol):
 
     read: Read
     type: pa.DataType
+    table: Table | None
+    """None: the compiled reader cannot read it."""
 
     def add_null(self) -> None:
         """Add a row without a value."""
@@ -284,8 +290,11 @@ class PlainColumn:
         type_: pa.DataType,
         read_value: ValueReader,
         convert: Callable[[Any], Any] | None = None,
+        *,
+        table: Table | None = None,
     ) -> None:
         self.type = type_
+        self.table = table
         self.values: list[Any] = []
         self.read = self._reader(read_value, convert)
 
@@ -324,7 +333,9 @@ class PlainColumn:
 class DecimalColumn(PlainColumn):
     """Decimals from the bytes of their unscaled values."""
 
-    def __init__(self, type_: pa.Decimal128Type, read_value: ValueReader) -> None:
+    def __init__(
+        self, type_: pa.Decimal128Type, read_value: ValueReader, *, size: int | None = None
+    ) -> None:
         limit = 10**type_.precision
 
         def unscaled(data: bytes) -> bytes:
@@ -335,7 +346,7 @@ class DecimalColumn(PlainColumn):
                 raise ValueError(f"a decimal has more digits than the precision {type_.precision}")
             return number.to_bytes(16, "little", signed=True)
 
-        super().__init__(type_, read_value, unscaled)
+        super().__init__(type_, read_value, unscaled, table=("decimal", size, type_.precision))
 
     def array(self) -> pa.Array:
         """See `Column`."""
@@ -355,6 +366,7 @@ class RecordColumn:
 
         self.columns = columns
         self.type = pa.struct([(name, column.type) for name, column in columns.items()])
+        self.table = _record_table([column.table for column in columns.values()], len(reads))
         self._missing: list[bool] = []
         self.read = self._reader(tuple(reads))
 
@@ -391,6 +403,11 @@ class RecordColumn:
         return pa.StructArray.from_arrays(arrays, fields=list(self.type), mask=mask)
 
 
+def _record_table(fields: list[Table | None], count: int) -> Table | None:
+    """Return the table of a record of `count` fields, of which `fields` have a column."""
+    return ("record", fields) if None not in fields and len(fields) == count else None
+
+
 class ListColumn:
     """List column over the items of another column, which `read_item` reads."""
 
@@ -398,6 +415,7 @@ class ListColumn:
         import pyarrow as pa
 
         self.type: pa.DataType = pa.list_(item.type)
+        self.table = item.table and ("list", item.table)
         self._parts: tuple[Column, ...] = (item,)
         self._ends = [0]
         self._missing: set[int] = set()
@@ -452,6 +470,7 @@ class MapColumn(ListColumn):
         keys = PlainColumn(pa.string(), text_reader)
         super().__init__(value, read_value)
         self.type = pa.map_(pa.string(), value.type)
+        self.table = value.table and ("map", value.table)
         self._parts = (keys, value)
         self.read = self._map_reader(keys, read_value)
 

@@ -15,6 +15,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from tubemq_client.errors import ConfigError, require_extra
+from tubemq_client.json_text import load_unique_json
 from tubemq_provider.rows import avro_columns as avro
 from tubemq_provider.rows.spec import SUBJECT
 
@@ -110,7 +111,7 @@ def _parsed(schema: str) -> Any:
     except ImportError as error:
         raise require_extra("avro", error) from error
     try:
-        return fastavro.parse_schema(_hide_logical_types(json.loads(schema)))
+        return fastavro.parse_schema(_hide_logical_types(load_unique_json(schema)))
     except fastavro.schema.UnknownType as error:
         raise ConfigError(f"schema: unknown type {error}", subject=SUBJECT) from error
     except (
@@ -248,7 +249,9 @@ class _ColumnBuilder:
             )
         column, read = self._column(members[rest[0]], path)
         if len(members) == 1:
+            column.table = column.table and ("only", column.table)
             return column, _only_member(read)
+        column.table = column.table and ("nullable", 1 - rest[0], column.table)
         return column, avro.nullable(column, read, 1 - rest[0])
 
     def _one(self, schema: Mapping[str, Any], path: str) -> avro.Column:
@@ -276,7 +279,9 @@ class _ColumnBuilder:
         }
         if kind not in plain:
             raise _NoColumnError(f"type {kind!r} has no column")
-        return avro.PlainColumn(plain[kind], self._reader(schema))
+        details = {"fixed": "size", "enum": "symbols"}.get(kind)
+        table = (kind,) if details is None else (kind, schema[details])
+        return avro.PlainColumn(plain[kind], self._reader(schema), table=table)
 
     def _logical_column(self, logical: str, schema: Mapping[str, Any]) -> avro.Column:
         import pyarrow as pa
@@ -289,22 +294,26 @@ class _ColumnBuilder:
                     f"a decimal with precision {precision} has no column; 1 to "
                     f"{_MAX_PRECISION} have"
                 )
-            return avro.DecimalColumn(pa.decimal128(precision, schema.get("scale", 0)), read)
-        if logical == "uuid":
-            convert = _uuid_text if schema["type"] == "fixed" else None
-            return avro.PlainColumn(pa.string(), read, convert)
-        if logical == "date":
-            return avro.PlainColumn(
-                pa.date32(), read, _within(*_DAYS, "date of the years 1 to 9999")
+            return avro.DecimalColumn(
+                pa.decimal128(precision, schema.get("scale", 0)), read, size=schema.get("size")
             )
+        if logical == "uuid":
+            if schema["type"] == "string":
+                return avro.PlainColumn(pa.string(), read, table=("string",))
+            return avro.PlainColumn(pa.string(), read, _uuid_text, table=("uuid",))
+        if logical == "date":
+            check = _within(*_DAYS, "date of the years 1 to 9999")
+            table: avro.Table = ("scaled", 32, *_DAYS, 1, 1, False)
+            return avro.PlainColumn(pa.date32(), read, check, table=table)
         if logical.startswith("time-"):
             factor = 1000 if logical == "time-millis" else 1
             most = _SECONDS_OF_DAY * 1_000_000 // factor - 1
             if self._time_of_day == "number":
                 type_ = pa.int32() if schema["type"] == "int" else pa.int64()
-                return avro.PlainColumn(type_, read)
+                return avro.PlainColumn(type_, read, table=(schema["type"],))
             check = _within(0, most, "time of day", factor)
-            return avro.PlainColumn(pa.time64("us"), read, check)
+            table = ("scaled", 32 if schema["type"] == "int" else 64, 0, most, factor, 1, True)
+            return avro.PlainColumn(pa.time64("us"), read, check, table=table)
         return self._instants(logical, read)
 
     def _instants(self, logical: str, read: avro.ValueReader) -> avro.Column:
@@ -314,17 +323,14 @@ class _ColumnBuilder:
 
         unit = logical.rpartition("-")[2]
         if unit == "nanos" and self._nanoseconds != "cut":
-            return avro.PlainColumn(pa.int64(), read)
+            return avro.PlainColumn(pa.int64(), read, table=("long",))
         per_second = {"millis": 1000, "micros": 1_000_000, "nanos": 1_000_000_000}[unit]
-        check = _within(
-            _LEAST_SECOND * per_second,
-            _END_SECOND * per_second - 1,
-            "time of the years 1 to 9999",
-            1000 if unit == "millis" else 1,
-            1000 if unit == "nanos" else 1,
-        )
+        bounds = (_LEAST_SECOND * per_second, _END_SECOND * per_second - 1)
+        units = (1000 if unit == "millis" else 1, 1000 if unit == "nanos" else 1)
+        check = _within(*bounds, "time of the years 1 to 9999", *units)
         zone = None if logical.startswith("local-") else "UTC"
-        return avro.PlainColumn(pa.timestamp("us", tz=zone), read, check)
+        table = _scaled(bounds, units)
+        return avro.PlainColumn(pa.timestamp("us", tz=zone), read, check, table=table)
 
     # -- defaults
 
@@ -479,6 +485,12 @@ def _is_whole(value: Any) -> bool:
 def _uuid_text(data: bytes) -> str:
     text = data.hex()
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+
+def _scaled(bounds: tuple[int, int], units: tuple[int, int]) -> avro.Table:
+    """Return the table of a long within bounds, as far as they are a long's."""
+    least, most = bounds
+    return ("scaled", 64, max(least, -(2**63)), min(most, 2**63 - 1), *units, True)
 
 
 def _within(

@@ -7,8 +7,9 @@ module must not know a format.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -19,6 +20,8 @@ __all__ = [
     "BodyDecoder",
     "Decoded",
     "joined_lines",
+    "merged",
+    "moved",
     "parse_bodies",
     "parse_by_bisection",
 ]
@@ -37,12 +40,14 @@ class BadBody:
 @dataclass(slots=True)
 class Decoded:
     """Decoded rows, and for each the index of its record in the batch, ascending. `empty` are the
-    indexes of valid bodies without a row, such as an empty pack."""
+    indexes of valid bodies without a row, such as an empty pack; `notices` counts those that are
+    worth a report by kind."""
 
     rows: pa.RecordBatch
-    origin: list[int]
+    origin: Sequence[int]
     bad: list[BadBody] = field(default_factory=list)
     empty: list[int] = field(default_factory=list)
+    notices: Mapping[str, int] = field(default_factory=Counter)
 
 
 class BodyDecoder(Protocol):
@@ -109,3 +114,29 @@ def parse_by_bisection(
     batches = table.to_batches()
     rows = batches[0] if batches else pa.RecordBatch.from_pylist([], schema)
     return Decoded(rows, origin, bad)
+
+
+def moved(decoded: Decoded, places: Sequence[int]) -> Decoded:
+    """Return the outcome of some bodies with their indexes in the batch, which are `places`."""
+    return Decoded(
+        decoded.rows,
+        [places[index] for index in decoded.origin],
+        [replace(bad, index=places[bad.index]) for bad in decoded.bad],
+        [places[index] for index in decoded.empty],
+    )
+
+
+def merged(parts: Sequence[Decoded], schema: pa.Schema) -> Decoded:
+    """Merge the outcomes of parts of a batch, in the order of their records."""
+    import pyarrow as pa
+
+    bad = sorted((one for part in parts for one in part.bad), key=lambda one: one.index)
+    empty = sorted(place for part in parts for place in part.empty)
+    parts = [part for part in parts if part.rows.num_rows] or parts[:1]
+    if len(parts) == 1:
+        return Decoded(parts[0].rows, parts[0].origin, bad, empty)
+    origin = [place for part in parts for place in part.origin]
+    order = sorted(range(len(origin)), key=origin.__getitem__)
+    table = pa.Table.from_batches([part.rows for part in parts], schema)
+    rows = table.take(pa.array(order, pa.int64())).combine_chunks().to_batches()[0]
+    return Decoded(rows, [origin[index] for index in order], bad, empty)

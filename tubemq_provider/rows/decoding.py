@@ -7,27 +7,53 @@ policy for corrupt records. This module must not read or write anything.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from itertools import accumulate
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from tubemq_client.errors import ConfigError, CorruptRecord
 from tubemq_client.model import CorruptRecords
 from tubemq_provider.files.columns import ColumnSet
 from tubemq_provider.rows.bulk import BadBody, BodyDecoder, Decoded
 from tubemq_provider.rows.ddl import ddl_of, parse_ddl
-from tubemq_provider.rows.spec import SUBJECT, DecodeSpec
+from tubemq_provider.rows.spec import CHANGES, SUBJECT, DecodeSpec
 from tubemq_provider.windows.errors import CountMismatch
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["BadRecord", "BadRecords", "RowDecoder"]
+__all__ = ["BadRecord", "BadRecords", "FetchedBatch", "RowDecoder"]
+
+_DECODED_BYTES: Final = 2 << 20
+"""Bytes of bodies that are decoded together: each call costs up to a millisecond, as much as 100
+records."""
+
+
+class FetchedBatch(Protocol):
+    """Interface of a batch as it was read; the clients' class is `MessageBatch`."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all bodies."""
+
+    def to_arrow(self, schema: pa.Schema) -> pa.RecordBatch:
+        """Return the records with exactly `schema`."""
+
+
+_Batch = TypeVar("_Batch", bound=FetchedBatch)
 
 
 @dataclass(frozen=True, slots=True)
 class _PartitionKey:
     key: str
+
+
+def partition_of(key: str) -> _PartitionKey:
+    """Return the partition of a bad record."""
+    return _PartitionKey(key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +97,16 @@ class RowDecoder:
     the spec keeps, then the decoded ones.
 
     `records` are the columns of the source; `read_schema` is the part of them that batches must
-    have. Raises `ConfigError` for invalid schemas, unknown columns, and names that clash.
+    have. `notices` counts records without a row by kind, such as heartbeats. Raises `ConfigError`
+    for invalid schemas, unknown columns, and names that clash.
     """
 
     def __init__(self, spec: DecodeSpec, records: ColumnSet) -> None:
         import pyarrow as pa
 
+        self.notices: Counter[str] = Counter()
         self._body = _body_decoder(spec)
+        self._one_by_one = "function" in (spec.format, spec.then and spec.then.format)
         self._record_columns = _record_columns(spec, records)
         decoded = [item.with_name(spec.prefix + item.name) for item in self._body.schema]
         _check_names(self._record_columns, [item.name for item in decoded])
@@ -91,8 +120,39 @@ class RowDecoder:
         """`schema` as Spark SQL's DDL."""
         return ddl_of(self.schema)
 
-    def rows(self, records: pa.RecordBatch, bad_records: BadRecords) -> pa.RecordBatch:
-        """Decode `records`, which have `read_schema`; corrupt ones go to `bad_records`.
+    def groups(self, batches: Iterable[_Batch]) -> Iterator[list[_Batch]]:
+        """Group `batches` that `rows_of` decodes together, since small ones cost as much as large
+        ones. A user's function gets each batch as it was read."""
+        group: list[_Batch] = []
+        size = 0
+        for batch in batches:
+            group.append(batch)
+            size += batch.nbytes
+            if self._one_by_one or size >= _DECODED_BYTES:
+                yield group
+                group, size = [], 0
+        if group:
+            yield group
+
+    def rows_of(
+        self, group: Sequence[FetchedBatch], bad_records: BadRecords
+    ) -> tuple[pa.RecordBatch, int]:
+        """Decode the batches of a group; return the rows, and the number of records."""
+        import pyarrow as pa
+
+        parts = [batch.to_arrow(self.read_schema) for batch in group]
+        starts = list(accumulate((part.num_rows for part in parts), initial=0))
+        if len(parts) == 1:
+            return self.rows(parts[0], bad_records), starts[-1]
+        joined = pa.Table.from_batches(parts, self.read_schema).combine_chunks().to_batches()
+        records = joined[0] if joined else parts[0]
+        return self.rows(records, bad_records, starts), starts[-1]
+
+    def rows(
+        self, records: pa.RecordBatch, bad_records: BadRecords, starts: Sequence[int] = (0,)
+    ) -> pa.RecordBatch:
+        """Decode `records`, which have `read_schema`; corrupt ones go to `bad_records`. `starts`
+        are the indexes of the first record of each batch as it was read.
 
         Raises `CountMismatch` if a record is neither a row nor corrupt.
         """
@@ -100,8 +160,10 @@ class RowDecoder:
 
         decoded = self._body.decode(records)
         _check_accounted(records.num_rows, decoded)
+        self.notices.update(decoded.notices)
         for bad in decoded.bad:
-            bad_records(_bad_record(records, self._place, bad))
+            start = starts[bisect_right(starts, bad.index) - 1]
+            bad_records(_bad_record(records, self._place, bad, bad.index - start))
         record_columns = records.select(list(self._record_columns))
         if len(decoded.origin) != records.num_rows or decoded.bad or decoded.empty:
             record_columns = record_columns.take(pa.array(decoded.origin, pa.int64()))
@@ -154,6 +216,8 @@ def _check_accounted(count: int, decoded: Decoded) -> None:
             f"a decoder made {decoded.rows.num_rows} rows and says where {len(decoded.origin)} "
             "come from"
         )
+    if decoded.origin == range(count) and not decoded.bad and not decoded.empty:
+        return
     accounted = {*decoded.origin, *(bad.index for bad in decoded.bad), *decoded.empty}
     if accounted != set(range(count)):
         raise CountMismatch(
@@ -162,7 +226,9 @@ def _check_accounted(count: int, decoded: Decoded) -> None:
         )
 
 
-def _bad_record(records: pa.RecordBatch, place: tuple[str, str], bad: BadBody) -> BadRecord:
+def _bad_record(
+    records: pa.RecordBatch, place: tuple[str, str], bad: BadBody, position: int
+) -> BadRecord:
     def cell(name: str) -> object:
         return records.column(name)[bad.index].as_py()
 
@@ -171,7 +237,7 @@ def _bad_record(records: pa.RecordBatch, place: tuple[str, str], bad: BadBody) -
     return BadRecord(
         _PartitionKey(str(cell("partition"))),
         int(str(cell(offset))),
-        0 if offset == number else bad.index,
+        0 if offset == number else position,
         int(str(cell(number))),
         body if isinstance(body, bytes) else b"",
         bad.reason,
@@ -179,6 +245,16 @@ def _bad_record(records: pa.RecordBatch, place: tuple[str, str], bad: BadBody) -
 
 
 def _body_decoder(spec: DecodeSpec) -> BodyDecoder:
+    if spec.schema_registry is not None and spec.format != "avro":
+        from tubemq_provider.rows.registry import FramedBodies
+
+        is_protobuf = spec.format == "protobuf"
+        kind = "PROTOBUF" if is_protobuf else "JSON"
+        return FramedBodies(_plain_decoder(spec), spec.schema_registry, kind, keep=is_protobuf)
+    return _plain_decoder(spec)
+
+
+def _plain_decoder(spec: DecodeSpec) -> BodyDecoder:
     if spec.format == "tdmsg":
         from tubemq_provider.rows.from_tdmsg import PackedBodies
 
@@ -208,6 +284,10 @@ def _with_ddl(spec: DecodeSpec, schema: pa.Schema) -> BodyDecoder:
         from tubemq_provider.rows.from_csv import CsvBodies
 
         return CsvBodies(schema, spec)
+    if spec.format in CHANGES:
+        from tubemq_provider.rows.changes.bodies import ChangeBodies
+
+        return ChangeBodies(schema, spec)
     from tubemq_provider.rows.from_function import FunctionBodies
 
     return FunctionBodies(schema, spec)

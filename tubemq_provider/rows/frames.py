@@ -26,6 +26,11 @@ class Frames:
         self._skip = skip
         self._places = None if place is None else _place_forms(place)
 
+    @property
+    def places(self) -> tuple[bytes, ...]:
+        """Encoded places that a frame may name; none where bodies have no frame."""
+        return self._places if self._places and self._skip == self.SIZE else ()
+
     def start(self, body: bytes) -> int:
         """Return the position of the data. Raises `ValueError` for a body that is too short, and
         for one of another schema."""

@@ -9,12 +9,16 @@ cannot be distinguished, as usual with Avro. This module must not decide about b
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from tubemq_client.errors import ConfigError
 from tubemq_provider.rows.avro_schema import fingerprint_of, record_column
-from tubemq_provider.rows.bulk import BadBody, Decoded
+from tubemq_provider.rows.bulk import BadBody, Decoded, merged, moved
+from tubemq_provider.rows.compiled import compiled_reader
 from tubemq_provider.rows.frames import Frames
+from tubemq_provider.rows.registry import registry_of
 from tubemq_provider.rows.spec import FRAMED_AVRO, SUBJECT
 
 if TYPE_CHECKING:
@@ -22,6 +26,7 @@ if TYPE_CHECKING:
 
     from tubemq_provider.rows.avro_columns import RecordColumn
     from tubemq_provider.rows.avro_schema import ReaderFields
+    from tubemq_provider.rows.compiled import CompiledReader
     from tubemq_provider.rows.spec import DecodeSpec
 
 __all__ = ["AvroBodies"]
@@ -37,19 +42,21 @@ class AvroBodies:
     `spec.schema` by name."""
 
     def __init__(self, spec: DecodeSpec) -> None:
-        if spec.skip_bytes == Frames.SIZE and not spec.schemas:
+        if spec.skip_bytes == Frames.SIZE and not (spec.schemas or spec.schema_registry):
             raise ConfigError(FRAMED_AVRO, subject=SUBJECT)
         self._columns, fields = _columns(spec, spec.schema or "")
         self.schema = _schema_of(self._columns)
         self._frames = Frames(spec.skip_bytes)
         self._mark = _single_object_mark(spec)
-        self._writers: dict[int, tuple[RecordColumn, _Mapping]] = {}
+        self._spec, self._fields = spec, fields
+        self._compiled = _compiled(self._columns, spec.skip_bytes, self._mark)
+        self._writers: dict[int, _Writer] = {}
         problems: list[str] = []
         for id_, text in spec.schemas.items():
             try:
                 columns, _ = _columns(spec, text)
                 mapping = _Mapping(self.schema, fields, _schema_of(columns))
-                self._writers[int(id_)] = (columns, mapping)
+                self._writers[int(id_)] = _Writer(columns, mapping)
             except ConfigError as error:
                 problems += [f"schemas: {id_}: {problem}" for problem in error.problems]
         if problems:
@@ -57,10 +64,15 @@ class AvroBodies:
 
     def decode(self, records: pa.RecordBatch) -> Decoded:
         """See `BodyDecoder`."""
-        bodies = records.column("value").to_pylist()
-        if not self._writers:
-            return self._read(bodies, range(len(bodies)), self._columns, self._start)
-        return self._read_by_id(bodies)
+        bodies = records.column("value")
+        if self._writers or self._spec.schema_registry is not None:
+            return self._read_by_id(bodies)
+        if self._compiled is None:
+            return self._read_own(bodies)
+        return self._compiled.decode(bodies, self._read_own)
+
+    def _read_own(self, bodies: pa.BinaryArray) -> Decoded:
+        return _read(bodies.to_pylist(), self._columns, self._start)
 
     def _start(self, body: bytes) -> int:
         if self._mark and body.startswith(_SINGLE_OBJECT) and not body.startswith(self._mark):
@@ -68,56 +80,94 @@ class AvroBodies:
             raise ValueError(f"its schema has the fingerprint {other}, 'schema' {own}")
         return self._frames.start(body)
 
-    def _read(self, bodies: list[bytes], places: Any, columns: RecordColumn, start: Any) -> Decoded:
-        origin: list[int] = []
-        bad: list[BadBody] = []
-        read = columns.read
-        for place in places:
-            body = bodies[place]
-            try:
-                end = read(body, start(body))
-                if end != len(body):
-                    rest = len(body) - end
-                    raise ValueError(  # noqa: TRY301 - one handler collects the reasons
-                        f"{abs(rest)} bytes are {'left' if rest > 0 else 'missing'}"
-                    )
-                origin.append(place)
-            except (ValueError, IndexError, struct.error, RecursionError) as error:
-                columns.truncate(len(origin))
-                bad.append(BadBody(place, _reason(error)))
-        cells = columns.array()
-        rows = pa_batch(cells, _schema_of(columns))
-        return Decoded(rows, origin, bad)
-
-    def _read_by_id(self, bodies: list[bytes]) -> Decoded:
+    def _read_by_id(self, bodies: pa.BinaryArray) -> Decoded:
         """Read the bodies of each schema id together, and restore the order of the records."""
         import pyarrow as pa
 
         by_id: dict[int, list[int]] = {}
         bad: list[BadBody] = []
-        for place, body in enumerate(bodies):
+        for place, body in enumerate(bodies.to_pylist()):
             try:
                 id_ = Frames.id_of(body)
+                if id_ not in self._writers and self._spec.schema_registry is not None:
+                    self._look_up(id_, self._spec.schema_registry)
                 if id_ not in self._writers:
                     ids = ", ".join(map(str, sorted(self._writers)))
                     raise ValueError(  # noqa: TRY301
                         f"schema id {id_} is none of 'schemas' ({ids})"
                     )
                 by_id.setdefault(id_, []).append(place)
+            except ConfigError:
+                raise
             except ValueError as error:
                 bad.append(BadBody(place, str(error)))
-        parts, origin = [], []
+        nothing = pa.RecordBatch.from_pylist([], self.schema)
+        parts = [Decoded(nothing, [], bad)]
         for id_, places in by_id.items():
-            columns, mapping = self._writers[id_]
-            decoded = self._read(bodies, places, columns, lambda _: Frames.SIZE)
-            parts.append(mapping.rows(decoded.rows))
-            origin += decoded.origin
-            bad += decoded.bad
-        table = pa.Table.from_batches(parts, self.schema)
-        order = sorted(range(len(origin)), key=origin.__getitem__)
-        batches = table.take(pa.array(order, pa.int64())).combine_chunks().to_batches()
-        rows = batches[0] if batches else pa.RecordBatch.from_pylist([], self.schema)
-        return Decoded(rows, [origin[i] for i in order], sorted(bad, key=lambda one: one.index))
+            decoded = self._writers[id_].decode(bodies.take(pa.array(places, pa.int64())))
+            parts.append(moved(decoded, places))
+        return merged(parts, self.schema)
+
+    def _look_up(self, id_: int, registry: str) -> None:
+        """Take the schema of an id from the registry. Raises `ValueError` for an unknown one, and
+        `ConfigError` for one that does not resolve to the columns."""
+        schema = registry_of(registry).schema(id_)
+        if schema.kind != "AVRO":
+            raise ValueError(f"its schema is {schema.kind}, not AVRO")
+        try:
+            columns, _ = _columns(self._spec, schema.text)
+            mapping = _Mapping(self.schema, self._fields, _schema_of(columns))
+        except ConfigError as error:
+            raise ConfigError(
+                [f"schema_registry: schema {id_}: {problem}" for problem in error.problems],
+                subject=SUBJECT,
+            ) from error
+        self._writers[id_] = _Writer(columns, mapping)
+
+
+class _Writer:
+    """Reader of the bodies of one writer's schema, into the reader's columns."""
+
+    def __init__(self, columns: RecordColumn, mapping: _Mapping) -> None:
+        self._columns = columns
+        self._mapping = mapping
+        self._compiled = _compiled(columns, Frames.SIZE)
+
+    def decode(self, bodies: pa.BinaryArray) -> Decoded:
+        if self._compiled is None:
+            decoded = self._read(bodies)
+        else:
+            decoded = self._compiled.decode(bodies, self._read)
+        return replace(decoded, rows=self._mapping.rows(decoded.rows))
+
+    def _read(self, bodies: pa.BinaryArray) -> Decoded:
+        return _read(bodies.to_pylist(), self._columns, lambda _: Frames.SIZE)
+
+
+def _compiled(columns: RecordColumn, skip: int, mark: bytes = b"") -> CompiledReader | None:
+    table = columns.table and columns.table[1]
+    return compiled_reader("avro", table, _schema_of(columns), skip=skip, mark=mark)
+
+
+def _read(bodies: list[bytes], columns: RecordColumn, start: Callable[[bytes], int]) -> Decoded:
+    """Read each body from the position that `start` returns."""
+    origin: list[int] = []
+    bad: list[BadBody] = []
+    read = columns.read
+    for place, body in enumerate(bodies):
+        try:
+            end = read(body, start(body))
+            if end != len(body):
+                rest = len(body) - end
+                raise ValueError(  # noqa: TRY301 - one handler collects the reasons
+                    f"{abs(rest)} bytes are {'left' if rest > 0 else 'missing'}"
+                )
+            origin.append(place)
+        except (ValueError, IndexError, struct.error, RecursionError) as error:
+            columns.truncate(len(origin))
+            bad.append(BadBody(place, _reason(error)))
+    cells = columns.array()
+    return Decoded(pa_batch(cells, _schema_of(columns)), origin, bad)
 
 
 def _reason(error: Exception) -> str:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tubemq_client.errors import ConfigError
-from tubemq_provider.rows.bulk import BadBody, Decoded, joined_lines, parse_bodies
+from tubemq_provider.rows.bulk import BadBody, Decoded, joined_lines, merged, parse_bodies
+from tubemq_provider.rows.compiled import compiled_reader, text_fields
 from tubemq_provider.rows.numbers import check_texts, decimals_of_texts, is_odd_float
 from tubemq_provider.rows.spec import SUBJECT
 from tubemq_provider.rows.times import check_years, times_of_texts
@@ -59,13 +60,19 @@ class CsvBodies:
         self._quoted_nulls = [
             sign.encode() for sign in signs if len(self._texts) < len(schema.names)
         ]
+        self._compiled = compiled_reader("csv", _table(schema, spec), schema)
 
     def decode(self, records: pa.RecordBatch) -> Decoded:
         """See `BodyDecoder`."""
+        bodies = records.column("value")
+        if self._compiled is not None:
+            return self._compiled.decode(bodies, self._decode)
+        return self._decode(bodies)
+
+    def _decode(self, bodies: pa.BinaryArray) -> Decoded:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        bodies = records.column("value")
         raw = _raw(bodies)
         if _BOM in raw:
             bodies = pc.replace_substring_regex(bodies, _LEADING_BOMS, b"")
@@ -84,7 +91,8 @@ class CsvBodies:
             if place not in reasons:
                 one = bodies.slice(place, 1)
                 parts.append(parse_bodies(one, [place], self._parse, self.schema))
-        return _merged(parts, [BadBody(place, reason) for place, reason in reasons.items()])
+        parts[0].bad += [BadBody(place, reason) for place, reason in reasons.items()]
+        return merged(parts, self.schema)
 
     def _reasons(self, bodies: pa.BinaryArray, *, quoted: bool) -> dict[int, str]:
         """Return the bodies that Arrow must not read, with reasons: it makes a row of an empty body
@@ -234,6 +242,16 @@ class CsvBodies:
         )
 
 
+def _table(schema: pa.Schema, spec: DecodeSpec) -> tuple[Any, ...] | None:
+    """Return the table by which the compiled reader reads; see `native/src/rows/csv.rs`."""
+    fields = text_fields(schema, binary=True)
+    signs = [sign.encode() for sign in (spec.delimiter, spec.quote, spec.escape or "")]
+    if not fields or any(len(sign) > 1 for sign in signs):
+        return None
+    delimiter, quote, escape = (sign[0] if sign else None for sign in signs)
+    return fields, delimiter, quote, escape, [null.encode() for null in spec.null_values]
+
+
 def _raw(bodies: pa.BinaryArray) -> bytes:
     """Return all bytes of the bodies, and maybe more: used to rule out special cases for the whole
     batch."""
@@ -293,23 +311,3 @@ def _has_seconds(type_: pa.DataType) -> bool:
     import pyarrow as pa
 
     return bool(pa.types.is_timestamp(type_) or pa.types.is_time(type_))
-
-
-def _merged(parts: list[Decoded], bad: list[BadBody]) -> Decoded:
-    """Merge the rows of all parts, in the order of their records."""
-    import pyarrow as pa
-
-    if len(parts) == 1:
-        return Decoded(parts[0].rows, parts[0].origin, sorted(bad + parts[0].bad, key=_place))
-    rows = pa.Table.from_batches([part.rows for part in parts]).combine_chunks()
-    origin = [place for part in parts for place in part.origin]
-    order = sorted(range(len(origin)), key=origin.__getitem__)
-    batches = rows.take(pa.array(order, pa.int64())).combine_chunks().to_batches()
-    merged = batches[0] if batches else parts[0].rows
-    for part in parts:
-        bad = bad + part.bad
-    return Decoded(merged, [origin[i] for i in order], sorted(bad, key=_place))
-
-
-def _place(bad: BadBody) -> int:
-    return bad.index

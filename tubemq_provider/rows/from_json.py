@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tubemq_client.errors import ConfigError
 from tubemq_provider.rows.bulk import BadBody, Decoded, joined_lines, parse_bodies
+from tubemq_provider.rows.compiled import compiled_reader, text_fields
 from tubemq_provider.rows.ddl import MAX_NESTING
 from tubemq_provider.rows.json_types import as_schema_type
 from tubemq_provider.rows.numbers import wide_decimal
@@ -65,10 +66,19 @@ class JsonBodies:
         )
         self._nanoseconds = nanoseconds
         self._unknown = "error" if unknown_fields == "fail" else "ignore"
+        fields = text_fields(schema)
+        table = fields and (fields, unknown_fields == "fail")
+        self._compiled = compiled_reader("json", table, schema)
 
     def decode(self, records: pa.RecordBatch) -> Decoded:
         """See `BodyDecoder`."""
-        bodies, places, bad = _readable(records.column("value"))
+        bodies = records.column("value")
+        if self._compiled is not None:
+            return self._compiled.decode(bodies, self._decode)
+        return self._decode(bodies)
+
+    def _decode(self, values: pa.BinaryArray) -> Decoded:
+        bodies, places, bad = _readable(values)
         decoded = parse_bodies(bodies, places, self._parse, self.schema)
         return Decoded(decoded.rows, decoded.origin, sorted(bad + decoded.bad, key=_place))
 

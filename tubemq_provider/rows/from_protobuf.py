@@ -10,11 +10,15 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from itertools import accumulate, chain
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from tubemq_client.errors import ConfigError
 from tubemq_provider.rows.bulk import BadBody, Decoded
+from tubemq_provider.rows.compiled import compiled_reader
 from tubemq_provider.rows.frames import Frames
 from tubemq_provider.rows.plain import decoded_rows
 from tubemq_provider.rows.spec import SUBJECT
@@ -31,8 +35,35 @@ _ANY_JSON: Final = {f"google.protobuf.{name}" for name in ("Struct", "Value", "L
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _SECOND: Final = 1_000_000_000
 
+_KINDS: Final = {
+    1: "double", 2: "float", 3: "int64", 4: "uint64", 5: "int32", 6: "fixed64", 7: "fixed32",
+    8: "bool", 9: "string", 12: "bytes", 13: "uint32", 15: "sfixed32", 16: "sfixed64",
+    17: "sint32", 18: "sint64",
+}  # fmt: skip
+"""Kinds of the compiled reader by the number of a field's type."""
+
 _Cell = Callable[[Any], Any]
 """Conversion of a Protobuf value to one that Arrow takes."""
+
+_Column = Callable[[list[Any]], "pa.Array"]
+"""Conversion of Protobuf values to a column."""
+
+_Table = tuple[Any, ...]
+"""Entry of the table by which the compiled reader reads; see `native/src/rows/protobuf.rs`."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Value:
+    """How the values of one type become Arrow's, one by one (`cell`, None: as they are), as a
+    column (None among them where there is no value), and in the compiled reader (`table`, None: not
+    by it)."""
+
+    type: pa.DataType
+    cell: Any
+    column: _Column
+    table: _Table | None
+    members: tuple[_Column, ...] = ()
+    """Of a message: its columns, of messages."""
 
 
 class _NoColumnError(Exception):
@@ -64,33 +95,62 @@ class ProtobufBodies:
         self._frames = Frames(spec.skip_bytes, place=_place(descriptor))
         maker = _Columns(spec, pool)
         try:
-            struct, self._values = maker.struct(descriptor, (), "")
+            found = maker.struct(descriptor, (), "")
         except _NoColumnError as error:
             raise ConfigError(f"message: {error}", subject=SUBJECT) from None
         if maker.problems:
             raise ConfigError(maker.problems, subject=SUBJECT)
         self._has_required = _has_required(descriptor, set())
-        self.schema = pa.schema(list(struct))
+        self.schema = pa.schema(list(found.type))
+        self._values, self._columns = found.cell, found.members
+        self._compiled = compiled_reader(
+            "protobuf",
+            found.table and found.table[1],
+            self.schema,
+            skip=spec.skip_bytes,
+            places=self._frames.places,
+        )
 
     def decode(self, records: pa.RecordBatch) -> Decoded:
         """See `BodyDecoder`."""
+        bodies = records.column("value")
+        if self._compiled is not None:
+            return self._compiled.decode(bodies, self._read)
+        return self._read(bodies)
+
+    def _read(self, bodies: pa.BinaryArray) -> Decoded:
+        """Decode by columns; by records if a record has anything that a column does not take."""
+        try:
+            rows = self._rows(bodies.to_pylist())
+        except Exception:  # noqa: BLE001 - the reason is found record by record
+            return self._read_each(bodies.to_pylist())
+        return Decoded(rows, range(len(bodies)))
+
+    def _rows(self, bodies: list[bytes]) -> pa.RecordBatch:
+        import pyarrow as pa
+
+        messages = [self._message(body) for body in bodies]
+        columns = [column(messages) for column in self._columns]
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+    def _read_each(self, bodies: list[bytes]) -> Decoded:
         mappings: list[Any] = []
         origin: list[int] = []
         bad: list[BadBody] = []
-        for place, body in enumerate(records.column("value").to_pylist()):
+        for place, body in enumerate(bodies):
             try:
-                mappings.append(self._one(body))
+                mappings.append(self._values(self._message(body)))
                 origin.append(place)
             except (self._error, ValueError, OverflowError) as error:
                 bad.append(BadBody(place, str(error).splitlines()[0]))
         return decoded_rows(mappings, origin, bad, self.schema)
 
-    def _one(self, body: bytes) -> dict[str, Any]:
+    def _message(self, body: bytes) -> Any:
         message = self._class.FromString(body[self._frames.start(body) :])
         if self._has_required and not message.IsInitialized():
             # FindInitializationErrors crashes the process on some messages (protobuf 7.36).
             raise ValueError("a required field is missing")
-        return self._values(message)
+        return message
 
 
 def _place(descriptor: Any) -> tuple[int, ...]:
@@ -123,11 +183,8 @@ class _Columns:
         self._cut = spec.nanoseconds == "cut"
         self._pool = pool
 
-    def struct(
-        self, descriptor: Any, inside: tuple[str, ...], path: str
-    ) -> tuple[pa.StructType, Callable[[Any], dict[str, Any]]]:
-        """Return the type for messages, and a function from a message to a mapping; `path` ends
-        with a dot."""
+    def struct(self, descriptor: Any, inside: tuple[str, ...], path: str) -> _Value:
+        """Return the conversion of messages to structs; `path` ends with a dot."""
         import pyarrow as pa
 
         name = descriptor.full_name
@@ -137,35 +194,34 @@ class _Columns:
             raise _NoColumnError(f"{name} holds any JSON, which has no column")
         if not descriptor.fields:
             raise _NoColumnError(f"{name} has no fields, so it has no column")
-        types: list[tuple[str, pa.DataType]] = []
-        values: list[tuple[str, _Cell]] = []
+        fields: list[tuple[Any, _Value]] = []
         for item in descriptor.fields:
-            column = self._field(item, (*inside, name), path + item.name)
-            if column is not None:
-                types.append((item.name, column[0]))
-                values.append((item.name, column[1]))
-        if not types and self._unsupported != "fail":
+            found = self._field(item, (*inside, name), path + item.name)
+            if found is not None:
+                fields.append((item, found))
+        if not fields and self._unsupported != "fail":
             raise _NoColumnError(f"{name} has no field with a column")
+        type_ = pa.struct([(item.name, value.type) for item, value in fields])
+        cells = [(item.name, value.cell) for item, value in fields]
 
         def mapping(message: Any) -> dict[str, Any]:
-            return {name: value(message) for name, value in values}
+            return {name: value(message) for name, value in cells}
 
-        return pa.struct(types), mapping
+        members = tuple(value.column for _, value in fields)
+        column = _struct_column(descriptor, type_, members)
+        return _Value(type_, mapping, column, _message_table(descriptor, fields), members)
 
-    def _field(
-        self, item: Any, inside: tuple[str, ...], path: str
-    ) -> tuple[pa.DataType, _Cell] | None:
-        """Return the type of a field and the function that takes its value from a message; None to
-        leave it out."""
+    def _field(self, item: Any, inside: tuple[str, ...], path: str) -> _Value | None:
+        """Return the conversion of messages to the values of a field; None to leave it out."""
         import pyarrow as pa
 
         try:
             if _is_map(item):
                 entry = item.message_type.fields_by_name
-                key, _ = self._single(entry["key"], inside, path)
-                type_, cell = self._single(entry["value"], inside, path)
-                return pa.map_(key, type_), _of_map(item.name, cell)
-            type_, cell = self._single(item, inside, path)
+                key = self._single(entry["key"], inside, path)
+                value = self._single(entry["value"], inside, path)
+                return _map_of(item.name, key, value)
+            value = self._single(item, inside, path)
         except _NoColumnError as error:
             if self._unsupported == "fail":
                 self.problems.append(
@@ -174,24 +230,22 @@ class _Columns:
                 )
             if self._unsupported != "json":
                 return None
-            return pa.string(), self._json(item)
-        if item.is_repeated:
-            return pa.list_(type_), _of_list(item.name, cell)
-        return type_, _of_one(item, cell)
+            text = self._json(item)
+            return _Value(
+                pa.string(), text, lambda some: pa.array(list(map(text, some)), pa.string()), None
+            )
+        return _list_of(item.name, value) if item.is_repeated else _one_of(item, value)
 
-    def _single(
-        self, item: Any, inside: tuple[str, ...], path: str
-    ) -> tuple[pa.DataType, _Cell | None]:
-        """Return the type of one value and its conversion, None for a value that stays as it is."""
+    def _single(self, item: Any, inside: tuple[str, ...], path: str) -> _Value:
+        """Return the conversion of one value."""
         import pyarrow as pa
 
         if item.cpp_type == item.CPPTYPE_MESSAGE:
             if item.message_type.full_name == _TIMESTAMP:
-                return pa.timestamp("us", tz="UTC"), self._instant
+                return self._time(item.message_type)
             return self.struct(item.message_type, inside, f"{path}.")
         if item.cpp_type == item.CPPTYPE_ENUM:
-            names = {number: one.name for number, one in item.enum_type.values_by_number.items()}
-            return pa.string(), lambda number: names.get(number) or str(number)
+            return _enum(item.enum_type)
         types = {
             item.CPPTYPE_INT32: pa.int32(),
             item.CPPTYPE_INT64: pa.int64(),
@@ -202,7 +256,21 @@ class _Columns:
             item.CPPTYPE_BOOL: pa.bool_(),
             item.CPPTYPE_STRING: pa.binary() if item.type == item.TYPE_BYTES else pa.string(),
         }
-        return types[item.cpp_type], None
+        type_ = types[item.cpp_type]
+        return _Value(type_, None, lambda some: pa.array(some, type_), (_KINDS[item.type],))
+
+    def _time(self, descriptor: Any) -> _Value:
+        import pyarrow as pa
+
+        type_ = pa.timestamp("us", tz="UTC")
+        fields = [(one.name, one.number, one.type) for one in descriptor.fields]
+        usual = fields == [("seconds", 1, 3), ("nanos", 2, 5)]
+        instant = self._instant
+
+        def column(times: list[Any]) -> pa.Array:
+            return pa.array([None if one is None else instant(one) for one in times], type_)
+
+        return _Value(type_, instant, column, ("time", self._cut) if usual else None)
 
     def _instant(self, value: Any) -> datetime:
         if not 0 <= value.nanos < _SECOND:
@@ -231,7 +299,7 @@ class _Columns:
             value = getattr(message, item.name)
             try:
                 if _is_map(item):
-                    document: Any = {_key(key): plain(one) for key, one in value.items()}
+                    document: Any = {_key(key): plain(one) for key, one in _sorted(value)}
                 elif item.is_repeated:
                     document = [plain(one) for one in value]
                 else:
@@ -247,32 +315,137 @@ def _key(key: Any) -> str:
     return str(key).lower() if isinstance(key, bool) else str(key)
 
 
-def _of_one(item: Any, cell: _Cell | None) -> _Cell:
-    name = item.name
-    if not item.has_presence:
-        if cell is None:
-            return lambda message: getattr(message, name)
-        return lambda message: cell(getattr(message, name))
+def _sorted(entries: Any) -> list[tuple[Any, Any]]:
+    """Return the entries of a map in the order of their keys: the runtime's order changes from
+    process to process."""
+    return sorted(entries.items(), key=itemgetter(0))
 
-    def value(message: Any) -> Any:
+
+def _enum(descriptor: Any) -> _Value:
+    import pyarrow as pa
+
+    names = {number: one.name for number, one in descriptor.values_by_number.items()}
+
+    def name(number: int) -> str:
+        return names.get(number) or str(number)
+
+    def column(numbers: list[Any]) -> pa.Array:
+        return pa.array([None if one is None else name(one) for one in numbers], pa.string())
+
+    return _Value(pa.string(), name, column, ("enum", names))
+
+
+def _one_of(item: Any, value: _Value) -> _Value:
+    name, cell, column = item.name, value.cell, value.column
+    take = attrgetter(name)
+    if not item.has_presence:
+        of_message = take if cell is None else lambda message: cell(take(message))
+        return replace(value, cell=of_message, column=lambda some: column(list(map(take, some))))
+
+    def one(message: Any) -> Any:
         if not message.HasField(name):
             return None
-        field_value = getattr(message, name)
-        return field_value if cell is None else cell(field_value)
+        return take(message) if cell is None else cell(take(message))
 
-    return value
+    def of_messages(messages: list[Any]) -> pa.Array:
+        return column([take(one) if one.HasField(name) else None for one in messages])
 
-
-def _of_list(name: str, cell: _Cell | None) -> _Cell:
-    if cell is None:
-        return lambda message: list(getattr(message, name))
-    return lambda message: [cell(one) for one in getattr(message, name)]
+    return replace(value, cell=one, column=of_messages)
 
 
-def _of_map(name: str, cell: _Cell | None) -> _Cell:
-    if cell is None:
-        return lambda message: dict(getattr(message, name))
-    return lambda message: {key: cell(one) for key, one in getattr(message, name).items()}
+def _list_of(name: str, value: _Value) -> _Value:
+    import pyarrow as pa
+
+    type_, cell, take = pa.list_(value.type), value.cell, attrgetter(name)
+
+    def one(message: Any) -> list[Any]:
+        return list(take(message)) if cell is None else [cell(one) for one in take(message)]
+
+    def column(messages: list[Any]) -> pa.Array:
+        lists = list(map(take, messages))
+        items = value.column(list(chain.from_iterable(lists)))
+        return pa.ListArray.from_arrays(_ends(lists), items, type_)
+
+    return _Value(type_, one, column, value.table)
+
+
+def _map_of(name: str, key: _Value, value: _Value) -> _Value:
+    import pyarrow as pa
+
+    type_, cell, take = pa.map_(key.type, value.type), value.cell, attrgetter(name)
+
+    def one(message: Any) -> dict[Any, Any]:
+        return {key: one if cell is None else cell(one) for key, one in _sorted(take(message))}
+
+    def column(messages: list[Any]) -> pa.Array:
+        maps = [_sorted(take(message)) for message in messages]
+        entries = list(chain.from_iterable(maps))
+        keys = key.column([entry[0] for entry in entries])
+        values = value.column([entry[1] for entry in entries])
+        return pa.MapArray.from_arrays(_ends(maps), keys, values, type_)
+
+    table = None
+    if key.table and value.table:
+        # The runtime knows which name an enum has that is not set.
+        shape = "required" if value.table[0] == "enum" else "plain"
+        entry = [(1, "plain", key.table, [], ""), (2, shape, value.table, [], "")]
+        table = ("message", entry)
+    return _Value(type_, one, column, table)
+
+
+def _ends(lists: list[Any]) -> pa.Array:
+    import pyarrow as pa
+
+    return pa.array(accumulate(map(len, lists), initial=0), pa.int32())
+
+
+def _struct_column(descriptor: Any, type_: pa.StructType, members: tuple[_Column, ...]) -> _Column:
+    from google.protobuf import message_factory
+
+    nothing = message_factory.GetMessageClass(descriptor)()
+
+    def column(messages: list[Any]) -> pa.Array:
+        import pyarrow as pa
+
+        missing = [one is None for one in messages]
+        mask = pa.array(missing, pa.bool_()) if any(missing) else None
+        some = messages if mask is None else [nothing if one is None else one for one in messages]
+        arrays = [member(some) for member in members]
+        return pa.StructArray.from_arrays(arrays, fields=list(type_), mask=mask)
+
+    return column
+
+
+def _message_table(descriptor: Any, fields: list[tuple[Any, _Value]]) -> _Table | None:
+    """Return the table of a message; None for what the compiled reader does not know: fields
+    without a column, groups, and extensions, which the runtime may parse."""
+    if len(fields) != len(descriptor.fields) or descriptor.is_extendable:
+        return None
+    places = {item.name: place for place, (item, _) in enumerate(fields)}
+    entries = []
+    for item, value in fields:
+        if value.table is None or item.type == item.TYPE_GROUP:
+            return None
+        choice = item.containing_oneof
+        others = [] if choice is None else [one.name for one in choice.fields if one is not item]
+        rivals = [places[name] for name in others if name != item.name]
+        default = "" if item.has_presence else _enum_default(item)
+        entries.append((item.number, _shape(item), value.table, rivals, default))
+    return "message", entries
+
+
+def _enum_default(item: Any) -> str:
+    if item.cpp_type != item.CPPTYPE_ENUM or item.is_repeated:
+        return ""
+    return str(_enum(item.enum_type).cell(item.default_value))
+
+
+def _shape(item: Any) -> str:
+    if item.is_repeated:
+        return "map" if _is_map(item) else "list"
+    if item.is_required:
+        return "required"
+    return "optional" if item.has_presence else "plain"
 
 
 def _is_map(item: Any) -> bool:

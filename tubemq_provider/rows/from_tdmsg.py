@@ -7,11 +7,13 @@ record inside a valid pack is bad alone. This module does not depend on the form
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from tubemq_client.errors import ConfigError, UnreadableTDMsg
-from tubemq_client.tdmsg import parse_tdmsg
-from tubemq_provider.rows.bulk import BadBody, Decoded
+from tubemq_client.tdmsg import TDMsgRecord, parse_attributes, parse_tdmsg
+from tubemq_provider.rows.bulk import BadBody, Decoded, merged, moved
+from tubemq_provider.rows.compiled import compiled_unpack
+from tubemq_provider.rows.from_function import FunctionBodies
 from tubemq_provider.rows.spec import SUBJECT
 
 if TYPE_CHECKING:
@@ -40,6 +42,7 @@ class PackedBodies:
         import pyarrow as pa
 
         self._then = then
+        self._unpack = compiled_unpack()
         rest = [pa.field("value", pa.binary())] if then is None else list(then.schema)
         if clashes := [item.name for item in rest if item.name.lower() in _OURS]:
             raise ConfigError(
@@ -47,47 +50,103 @@ class PackedBodies:
                 "rename it, or decode with a function",
                 subject=SUBJECT,
             )
-        self.schema = pa.schema(
-            [
-                ("packed_index", pa.int32()),
-                ("packed_time", pa.timestamp("us", tz="UTC")),
-                ("packed_attributes", pa.map_(pa.string(), pa.string())),
-                *((item.name, item.type) for item in rest),
-            ]
-        )
+        ours = [_packed_schema().field(name) for name in _OURS]
+        self.schema = pa.schema([*ours, *(pa.field(item.name, item.type) for item in rest)])
 
     def decode(self, records: pa.RecordBatch) -> Decoded:
         """See `BodyDecoder`."""
-        unpacked = _Unpacked()
-        for place, body in enumerate(records.column("value").to_pylist()):
-            unpacked.add(place, body)
-        unpacked_rows = unpacked.found(records)
+        unpacked = self._unpacked(records.column("value"))
         if self._then is None:
-            return Decoded(unpacked_rows.select(self.schema.names), *unpacked.account())
-        inner = self._then.decode(unpacked_rows)
-        return self._joined(unpacked_rows, inner, unpacked)
+            return unpacked
+        inner = self._then.decode(self._with_records(unpacked, records))
+        return self._joined(unpacked, inner)
 
-    def _joined(
-        self, unpacked_rows: pa.RecordBatch, inner: Decoded, unpacked: _Unpacked
-    ) -> Decoded:
+    def _unpacked(self, bodies: pa.BinaryArray) -> Decoded:
+        """Return a row for each packed record; packs that the compiled module leaves are unpacked
+        by Python."""
         import pyarrow as pa
 
-        ours = unpacked_rows.select(list(_OURS)).take(pa.array(inner.origin, pa.int64()))
+        found = None if self._unpack is None else self._unpack(bodies, _MOST_RECORDS)
+        if found is None:
+            return _unpacked(bodies)
+        texts = [TDMsgRecord({}, b"", raw).attribute_text for raw in found.attributes]
+        pairs = [list(parse_attributes(text).items()) for text in texts]
+        rows = found.rows
+        attributes = pa.array(pairs, pa.map_(pa.string(), pa.string())).take(rows["attributes"])
+        columns = [rows["index"], rows["time"], attributes, rows["value"]]
+        part = Decoded(
+            pa.RecordBatch.from_arrays(columns, schema=_packed_schema()),
+            rows["origin"].to_pylist(),
+            [],
+            found.empty,
+        )
+        if not found.left:
+            return part
+        rest = _unpacked(bodies.take(pa.array(found.left, pa.int64())))
+        return merged([part, moved(rest, found.left)], _packed_schema())
+
+    def _with_records(self, unpacked: Decoded, records: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the packed records; for a user's function with the columns of their TubeMQ
+        records."""
+        import pyarrow as pa
+
+        if not isinstance(self._then, FunctionBodies):
+            return unpacked.rows
+        taken = records.take(pa.array(unpacked.origin, pa.int64()))
+        ours = dict(zip(unpacked.rows.schema.names, unpacked.rows.columns, strict=True))
+        columns = dict(zip(taken.schema.names, taken.columns, strict=True))
+        return pa.RecordBatch.from_pydict(columns | ours)
+
+    def _joined(self, unpacked: Decoded, inner: Decoded) -> Decoded:
+        import pyarrow as pa
+
+        ours = unpacked.rows.select(list(_OURS))
+        if len(inner.origin) != ours.num_rows or inner.bad or inner.empty:
+            ours = ours.take(pa.array(inner.origin, pa.int64()))
         rows = pa.RecordBatch.from_arrays([*ours.columns, *inner.rows.columns], schema=self.schema)
-        origin, bad, empty = unpacked.account()
-        bodies = unpacked_rows.column("value")
+        origin, bad = unpacked.origin, list(unpacked.bad)
+        rowless = {*range(len(origin))} - {*inner.origin} - {one.index for one in inner.bad}
+        without_rows = {origin[i] for i in rowless} - {origin[i] for i in inner.origin}
+        numbers, bodies = unpacked.rows["packed_index"], unpacked.rows["value"]
         for one in inner.bad:
-            number = unpacked.indexes[one.index]
-            reason = f"record {number} of the pack: {one.reason}"
-            bad.append(BadBody(origin[one.index], reason, one.data or bodies[one.index].as_py()))
-        return Decoded(rows, [origin[i] for i in inner.origin], bad, empty)
+            reason = f"record {numbers[one.index]} of the pack: {one.reason}"
+            data = one.data or bodies[one.index].as_py()
+            bad.append(BadBody(origin[one.index], reason, data))
+        return Decoded(
+            rows,
+            [origin[i] for i in inner.origin],
+            bad,
+            [*unpacked.empty, *sorted(without_rows)],
+            inner.notices,
+        )
 
 
-class _Unpacked:
+def _packed_schema() -> pa.Schema:
+    import pyarrow as pa
+
+    return pa.schema(
+        [
+            ("packed_index", pa.int32()),
+            ("packed_time", pa.timestamp("us", tz="UTC")),
+            ("packed_attributes", pa.map_(pa.string(), pa.string())),
+            ("value", pa.binary()),
+        ]
+    )
+
+
+def _unpacked(bodies: pa.BinaryArray) -> Decoded:
+    """Unpack by Python."""
+    packs = _Packs()
+    for place, body in enumerate(bodies.to_pylist()):
+        packs.add(place, body)
+    return packs.unpacked()
+
+
+class _Packs:
     """Records of a batch's packs, and the outcome of each pack."""
 
     def __init__(self) -> None:
-        self.indexes: list[int] = []
+        self._indexes: list[int] = []
         self._origin: list[int] = []
         self._times: list[datetime | None] = []
         self._attributes: list[Mapping[str, str]] = []
@@ -116,29 +175,19 @@ class _Unpacked:
         if not held:
             self._empty.append(place)
         for index, record in enumerate(held):
-            self.indexes.append(index)
+            self._indexes.append(index)
             self._origin.append(place)
             self._times.append(time)
             self._attributes.append(record.attributes)
             self._bodies.append(record.body)
 
-    def found(self, records: pa.RecordBatch) -> pa.RecordBatch:
-        """Return a row for each unpacked record, with the columns of its TubeMQ record."""
+    def unpacked(self) -> Decoded:
+        """Return a row for each unpacked record."""
         import pyarrow as pa
 
-        taken = records.take(pa.array(self._origin, pa.int64()))
-        pack_columns: dict[str, Any] = {
-            "packed_index": pa.array(self.indexes, pa.int32()),
-            "packed_time": pa.array(self._times, pa.timestamp("us", tz="UTC")),
-            "packed_attributes": pa.array(
-                [list(pairs.items()) for pairs in self._attributes],
-                pa.map_(pa.string(), pa.string()),
-            ),
-            "value": pa.array(self._bodies, pa.binary()),
-        }
-        record_columns = dict(zip(taken.schema.names, taken.columns, strict=True))
-        return pa.RecordBatch.from_pydict({**record_columns, **pack_columns})
-
-    def account(self) -> tuple[list[int], list[BadBody], list[int]]:
-        """Return the origin of each row, the bad packs and the empty ones."""
-        return self._origin, list(self._bad), self._empty
+        schema = _packed_schema()
+        pairs = [list(attributes.items()) for attributes in self._attributes]
+        cells = [self._indexes, self._times, pairs, self._bodies]
+        columns = [pa.array(some, item.type) for some, item in zip(cells, schema, strict=True)]
+        rows = pa.RecordBatch.from_arrays(columns, schema=schema)
+        return Decoded(rows, self._origin, self._bad, self._empty)

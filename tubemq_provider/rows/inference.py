@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from tubemq_client.errors import ConfigError
 from tubemq_provider.rows.ddl import ddl_of, parse_ddl
-from tubemq_provider.rows.spec import SUBJECT, DecodeSpec, schema_of
+from tubemq_provider.rows.spec import CHANGES, SUBJECT, DecodeSpec, schema_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -32,24 +32,29 @@ def infer(spec: DecodeSpec, sample: Callable[[], pa.BinaryArray]) -> DecodeSpec:
     `sample`, which is then written to the file if it can be parsed again. Raises `ConfigError` that
     names the file if the sample has no object with a field, or fields that no column can hold, and
     if the file holds no schema."""
-    if spec.format != "json" or spec.schema is not None:
+    if not spec.infers:
         return spec
     path = Path(spec.schema_file or "")
     if not path.exists():
         bodies = sample()
         if not len(bodies):
             return spec.with_schema(NO_SCHEMA)
-        _keep(path, _inferred(path, bodies))
+        _keep(path, _inferred(path, spec, bodies))
     return spec.with_schema(schema_of(path, path.read_text(encoding="utf-8").strip()))
 
 
-def _inferred(path: Path, bodies: pa.BinaryArray) -> str:
+def _inferred(path: Path, spec: DecodeSpec, bodies: pa.BinaryArray) -> str:
     """Infer a schema that `parse_ddl` accepts: no later try can repair a bad file."""
-    from tubemq_provider.rows.from_json import infer_schema
-
     nothing = "schema: none of them is a JSON object with a field that has a value"
     try:
-        text = ddl_of(infer_schema(bodies))
+        if spec.format in CHANGES:
+            from tubemq_provider.rows.changes.inference import infer_rows
+
+            text = ddl_of(infer_rows(spec, bodies))
+        else:
+            from tubemq_provider.rows.from_json import infer_schema
+
+            text = ddl_of(infer_schema(bodies))
         problems = [] if text else [nothing]
         if text:
             parse_ddl(text)

@@ -20,28 +20,48 @@ from tubemq_client.json_text import load_unique_json
 from tubemq_provider.extensions import is_known, load, parsed_options, plugin_of
 from tubemq_provider.extensions import words as known_words
 
-__all__ = ["FORMATS", "FRAMED_AVRO", "SUBJECT", "DecodeSpec", "function_spec", "schema_of"]
+__all__ = [
+    "CHANGES",
+    "FORMATS",
+    "FRAMED_AVRO",
+    "INFERRED",
+    "SUBJECT",
+    "DecodeSpec",
+    "function_spec",
+    "schema_of",
+]
 
 SUBJECT: Final = "decode"
 
-FORMATS: Final = ("json", "csv", "avro", "protobuf", "tdmsg", "function")
+CHANGES: Final = ("debezium", "canal", "maxwell", "ogg")
+"""Formats of database changes, in JSON."""
+FORMATS: Final = ("json", "csv", "avro", "protobuf", "tdmsg", "function", *CHANGES)
+INFERRED: Final = ("json", *CHANGES)
+"""Formats whose schema may be inferred from the first records."""
 
 _DELIMITER: Final = ","
 _QUOTE: Final = '"'
 
 _TAKES: Final = {
-    "json": {"schema", "schema_file", "unknown_fields", "nanoseconds"},
+    "json": {"schema", "schema_file", "unknown_fields", "nanoseconds", "schema_registry"},
     "csv": {"schema", "schema_file", "delimiter", "quote", "escape", "null_values", "nanoseconds"},
     "avro": {
         *("schema", "schema_file", "skip_bytes", "schemas"),
-        *("unsupported_fields", "nanoseconds", "time_of_day"),
+        *("unsupported_fields", "nanoseconds", "time_of_day", "schema_registry"),
     },
     "protobuf": {
         *("message", "schema_file", "descriptor", "skip_bytes"),
-        *("unsupported_fields", "nanoseconds"),
+        *("unsupported_fields", "nanoseconds", "schema_registry"),
     },
     "tdmsg": {"then"},
     "function": {"function", "schema", "schema_file", "arguments"},
+    **{
+        changes: {
+            *("schema", "schema_file", "unknown_fields", "nanoseconds"),
+            *("before", "tables", "on_ddl", "times", "decimals", "schema_registry"),
+        }
+        for changes in CHANGES
+    },
 }
 """Options of each format, besides `format`, `columns` and `prefix`, which all formats have."""
 
@@ -50,7 +70,7 @@ _FRAME: Final = 5
 FRAMED_AVRO: Final = (
     f"skip_bytes: {_FRAME} bytes before Avro are the frame of a schema registry, and a body of "
     "another id would be read by the wrong schema; set schemas={id: schema} with the schema of "
-    "each id in place of 'skip_bytes'"
+    "each id, or schema_registry=<connection id>, in place of 'skip_bytes'"
 )
 
 _WORDS: Final = {
@@ -58,6 +78,9 @@ _WORDS: Final = {
     "unsupported_fields": ("fail", "json", "leave_out"),
     "nanoseconds": ("fail", "cut"),
     "time_of_day": ("time", "number"),
+    "on_ddl": ("fail", "ignore"),
+    "times": ("schema", "ms", "us", "ns"),
+    "decimals": ("text", "base64"),
 }
 """Options with a fixed set of values, the default first."""
 
@@ -67,8 +90,16 @@ class DecodeSpec:
     """Decoding of bodies into columns.
 
     `format`: ``json``, ``csv``, ``avro``, ``protobuf``, ``tdmsg`` (InLong's packed bodies, whose
-    records `then` decodes, or leaves as they are) or ``function`` (`function` is the dotted path of
-    one that takes and returns Arrow; `arguments` are its keyword arguments).
+    records `then` decodes, or leaves as they are), ``function`` (`function` is the dotted path of
+    one that takes and returns Arrow; `arguments` are its keyword arguments), or one of database
+    changes: ``debezium``, ``canal``, ``maxwell``, ``ogg``.
+
+    Changes have the row's columns of `schema`, then ``_op``, ``_database``, ``_table``,
+    ``_source_position``, ``_source_time`` and ``_transaction_id``; with `before` the row before the
+    change as ``_before``. `tables` (``database.table``) are those to decode, others are counted.
+    `on_ddl` is ``fail`` or ``ignore``: DDL and truncated tables are then only counted. `times` is
+    the unit of times that are numbers, and `decimals` is ``base64`` for Debezium's precise mode,
+    where the envelope has no schema that says so.
 
     `schema`: Spark SQL's DDL, for avro Avro's JSON. `schema_file` is a file on the driver with the
     same content; for json it may be missing: then the schema inferred from the first records is
@@ -82,6 +113,9 @@ class DecodeSpec:
     `schemas` for it, the schemas by their ids: each body is read with its own, and its fields are
     resolved to the columns of `schema` (by default the only one of `schemas`) by name. For Protobuf
     5 bytes that begin with zero are such a frame.
+
+    `schema_registry` is the connection id of a registry: bodies have its frame, and their schemas
+    are looked up by id (Avro, Protobuf, JSON Schema). Avro is read with the schema that wrote it.
 
     `unsupported_fields`: policy for fields of avro and protobuf that no column can hold: ``fail``
     (the spec is refused, they are named), ``json`` (JSON text) or ``leave_out``. `nanoseconds`:
@@ -109,6 +143,17 @@ class DecodeSpec:
     unsupported_fields: str = "fail"
     nanoseconds: str = "fail"
     time_of_day: str = "time"
+    before: bool = False
+    tables: tuple[str, ...] = ()
+    on_ddl: str = "fail"
+    times: str = "schema"
+    decimals: str = "text"
+    schema_registry: str | None = None
+
+    @property
+    def infers(self) -> bool:
+        """True while the schema is to be inferred from the first records."""
+        return self.format in INFERRED and self.schema is None
 
     @classmethod
     def judge(cls, option: str | Mapping[str, Any]) -> list[str]:
@@ -132,9 +177,11 @@ class DecodeSpec:
         if problems:
             raise ConfigError(problems, subject=SUBJECT)
         values = dict(document)
-        for name in ("columns", "null_values"):
+        for name in ("columns", "null_values", "tables"):
             if name in values:
                 values[name] = tuple(values[name])
+        if values.get("schema_registry") and values["format"] in ("avro", "protobuf"):
+            values["skip_bytes"] = _FRAME
         if "schemas" in values:
             values["schemas"] = {str(id_): _text(one) for id_, one in values["schemas"].items()}
             if not (values.get("schema") or values.get("schema_file")):
@@ -239,12 +286,23 @@ def _problems(document: Mapping[str, Any]) -> list[str]:
     for name, words in _WORDS.items():
         if document.get(name, words[0]) not in words:
             problems.append(f"{name}: {document[name]!r} is none of {', '.join(map(repr, words))}")
+    registry = document.get("schema_registry")
+    if registry is not None and (not isinstance(registry, str) or not registry.strip()):
+        problems.append(f"schema_registry: {registry!r} is not the id of a connection")
+    if registry is not None:
+        problems += [
+            f"{name}: has no effect beside 'schema_registry', which knows the schemas of frames"
+            for name in ("schemas", "skip_bytes")
+            if name in document and (name, document[name]) != ("skip_bytes", _FRAME)
+        ]
     skip = document.get("skip_bytes", 0)
     if isinstance(skip, bool) or not isinstance(skip, int) or skip < 0:
         problems.append(f"skip_bytes: {skip!r} is not a whole number >= 0")
     problems += _problems_of_signs(document)
     problems += _problems_of_ids(document)
-    for name in ("columns", "null_values"):
+    if not isinstance(document.get("before", False), bool):
+        problems.append(f"before: {document['before']!r} is neither true nor false")
+    for name in ("columns", "null_values", "tables"):
         if name in document and not _is_texts(document[name]):
             problems.append(f"{name}: {document[name]!r} is not a list of texts, like ['a', 'b']")
     return [*problems, *_problems_of_then(document.get("then"))]
@@ -255,6 +313,7 @@ def _problems_of_ids(document: Mapping[str, Any]) -> list[str]:
     schemas = document.get("schemas")
     if schemas is None:
         framed = document["format"] == "avro" and document.get("skip_bytes") == _FRAME
+        framed = framed and document.get("schema_registry") is None
         return [FRAMED_AVRO] if framed else []
     if not isinstance(schemas, Mapping) or not schemas:
         return [f"schemas: {schemas!r} is not a mapping from ids to schemas, like {{'7': '…'}}"]
@@ -321,7 +380,7 @@ def _problems_of_schema(document: Mapping[str, Any]) -> list[str]:
 
 def _problems_of_avro(schema: str) -> list[str]:
     try:
-        json.loads(schema)
+        load_unique_json(schema)
     except (ValueError, RecursionError) as error:
         return [f"not valid JSON: {error}"]
     return []
@@ -350,7 +409,7 @@ def _problems_of_then(option: str | Mapping[str, Any] | None) -> list[str]:
 
 
 def _checked_then(then: DecodeSpec) -> DecodeSpec:
-    if then.format == "json" and then.schema is None:
+    if then.infers:
         raise ConfigError(
             f"then: schema_file: {then.schema_file} is not there, and schemas are not inferred "
             "from packed records; write the schema",
@@ -364,8 +423,8 @@ def _missing(format_: str, document: Mapping[str, Any]) -> list[str]:
     if format_ == "avro" and isinstance(schemas := document.get("schemas"), Mapping):
         has_schema = has_schema or len(schemas) == 1
     problems = []
-    if format_ in ("json", "csv", "avro", "function") and not has_schema:
-        more = ", or a file to keep what is inferred once" if format_ == "json" else ""
+    if format_ in ("csv", "avro", "function", *INFERRED) and not has_schema:
+        more = ", or a file to keep what is inferred once" if format_ in INFERRED else ""
         problems.append(f"schema: is needed by format {format_!r} (or 'schema_file'{more})")
     if format_ == "protobuf":
         if not document.get("message"):
@@ -384,7 +443,7 @@ def _with_files(spec: DecodeSpec) -> DecodeSpec:
     if spec.schema_file is None or spec.schema is not None or spec.descriptor is not None:
         return spec
     path = Path(spec.schema_file)
-    if spec.format == "json" and not path.exists():
+    if spec.format in INFERRED and not path.exists():
         return spec  # `inference` makes it
     try:
         data = path.read_bytes()

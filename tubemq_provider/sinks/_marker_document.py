@@ -15,7 +15,7 @@ from tubemq_provider.windows.facts import FileFact
 from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.protocols import Document, IngestCounts, Marker
 
-__all__ = ["MARKER_VERSION", "marker_document", "read_marker"]
+__all__ = ["MARKER_VERSION", "has_files_of", "marker_document", "read_marker"]
 
 MARKER_VERSION: Final = 1
 
@@ -36,6 +36,8 @@ def marker_document(
         "gaps": {key: [list(gap) for gap in gaps] for key, gaps in counts.gaps.items()},
         "files": [{"path": file.path, "rows": file.rows} for file in files],
         **({"partition_columns": partition_columns} if partition_columns else {}),
+        **({"notices": dict(counts.notices)} if counts.notices else {}),
+        **({"tables": dict(counts.tables)} if counts.tables else {}),
         **notes,
     }
 
@@ -63,9 +65,23 @@ def read_marker(document: Document, place: str, window_id: str) -> Marker:
     return marker
 
 
+def has_files_of(marker: Marker, present: Iterable[str]) -> bool:
+    """Return False if files of the window are gone and no other data file, as compaction writes
+    one, is in their place; `present` names the files that its place has."""
+    data = {name for name in present if name.endswith(".parquet")}
+    return data.issuperset(marker.files) or not data.issubset(marker.files)
+
+
 def _read_counts(document: Document) -> IngestCounts:
     records: dict[str, int] = {key: int(count) for key, count in dict(document["records"]).items()}
-    return IngestCounts(records, int(document["bytes"]), document["gaps"], int(document["corrupt"]))
+    return IngestCounts(
+        records,
+        int(document["bytes"]),
+        document["gaps"],
+        int(document["corrupt"]),
+        notices=document.get("notices", {}),
+        tables=document.get("tables", {}),
+    )
 
 
 def _read_files(document: Document) -> tuple[str, ...]:

@@ -57,6 +57,7 @@ __all__ = [
     "data_of",
     "is_stub",
     "stub_schema",
+    "token_of",
 ]
 
 _COMMIT_ATTEMPTS: Final = 50
@@ -213,7 +214,7 @@ class TableSink(Sink):
         with suppress(Exception):
             area = self._final_area()
             published = (self._document(staging.window_id) or {}).get("token")
-            if area is not None and published != _token_of(staging):
+            if area is not None and published != token_of(staging):
                 area.discard(staging)
 
     def tidy(self, window_id: str) -> None:
@@ -241,7 +242,7 @@ class TableSink(Sink):
             staged, with_keys=self._by is not None and self._by.layout == "values"
         )
         self._prepare(schema and StagedWindow(staged, schema, location_of(staging)))
-        token = _token_of(staging)
+        token = token_of(staging)
         names = [_name_of(plan, token, at, file, staging) for at, file in enumerate(staged)]
         files = [replace(file, path=name) for file, name in zip(staged, names, strict=True)]
         if staging.final:
@@ -383,7 +384,7 @@ def _new_token() -> str:
     return f"{1 << 62 | secrets.randbits(62):x}"
 
 
-def _token_of(staging: Staging) -> str:
+def token_of(staging: Staging) -> str:
     """Return the token that names the files of a try."""
     return staging.path.rpartition("/")[2] if staging.final else _new_token()
 

@@ -35,6 +35,7 @@ from tubemq_provider.sinks._database_address import (
     without_login,
 )
 from tubemq_provider.sinks._evolution import Evolution
+from tubemq_provider.windows.following import Following
 from tubemq_provider.windows.protocols import Sink
 
 __all__ = [
@@ -61,6 +62,7 @@ SUPPORTED: Final = (
 """Forms that `sink_for` understands, for errors and help texts."""
 
 _OF_FACTS: Final = ("verify", "partition_by", "max_partitions", "schema_evolution")
+_OF_SINKS: Final = (*_OF_FACTS, "following")
 _OBJECTS: Final = ("s3", "gs", "az")
 _HDFS: Final = (
     "HDFS is not written to here; name an object store or a table, or let Spark of your own write "
@@ -91,13 +93,15 @@ def sink_for(
     schema_evolution: Evolution | None = None,
     plugin_options: Mapping[str, Any] | None = None,
     connection: Any = None,
+    following: Following | None = None,
 ) -> Sink:
     """Return the sink that `spec` means; a `Sink` is returned unchanged.
 
     `catalog_properties` are pyiceberg's, for ``iceberg:…``; `verify` says how files are checked,
     where tasks can tell what they hold; `partition_by` the partition columns (columns,
     ``day(<column>)``, ``hour(<column>)``) and `max_partitions` how many of those a task may make;
-    `schema_evolution` what becomes of columns that a table has not; `plugin_options` are the
+    `schema_evolution` what becomes of columns that a table has not; `following` how a table follows
+    changes; `plugin_options` are the
     options of a plug-in's own model, and `connection` has its credentials. Raises `ConfigError`
     that lists what is supported, or names the option that would have no effect, and
     `MissingExtraError` with the install line. Opens nothing in a storage.
@@ -105,8 +109,8 @@ def sink_for(
     if not isinstance(spec, str | PathLike):
         if not isinstance(spec, Sink):
             raise _unknown(f"{type(spec).__name__} is no sink")
-        options_set = (verify, partition_by, max_partitions, schema_evolution)
-        _refuse_late(name for name, value in zip(_OF_FACTS, options_set, strict=True) if value)
+        options_set = (verify, partition_by, max_partitions, schema_evolution, following)
+        _refuse_late(name for name, value in zip(_OF_SINKS, options_set, strict=True) if value)
         return spec
     word, _ = _split(fspath(spec))
     kind = sink_word(spec)
@@ -118,7 +122,7 @@ def sink_for(
             subject="sink",
         )
     partition_columns = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
-    of_files = (verify, partition_columns, max_partitions, schema_evolution)
+    of_files = (verify, partition_columns, max_partitions, schema_evolution, following)
     options = SinkOptions(
         exactly_once,
         storage_options,
@@ -131,8 +135,10 @@ def sink_for(
     if kind in BUILT_IN["sink"]:
         if kind != "iceberg":
             options.refuse(f"{kind} sink", "catalog_properties")
+        if kind not in ("delta", *DATABASES):
+            options.refuse(f"{kind} sink", "following")
     else:
-        options.refuse(f"{kind} sink", *(set(_OF_FACTS) - _accepted(kind)), "catalog_properties")
+        options.refuse(f"{kind} sink", *(set(_OF_SINKS) - _accepted(kind)), "catalog_properties")
     return cast("Sink", call("sink", kind, fspath(spec), options))
 
 
@@ -294,6 +300,7 @@ class SinkOptions(NamedTuple):
     partition_by: tuple[str, ...] = ()
     max_partitions: int | None = None
     schema_evolution: Evolution | None = None
+    following: Following | None = None
     connection: Any = None
     own: Any = None
 
@@ -349,7 +356,9 @@ def make_delta(address: str, options: SinkOptions) -> Sink:
     from tubemq_provider.sinks.delta import DeltaSink
 
     _, rest = _split(address)
-    return DeltaSink(_path_of(rest), **options.stored, **options.of_table)
+    return DeltaSink(
+        _path_of(rest), **options.stored, **options.of_table, following=options.following
+    )
 
 
 def make_append(address: str, options: SinkOptions) -> Sink:
@@ -398,7 +407,12 @@ def make_database(address: str, options: SinkOptions) -> Sink:
         raise ConfigError("the address has table= more than once", subject="sink")
     if not table:
         raise _unknown(f"{word}: the address of a database needs ?table=<name>")
-    return SqlSink(f"{word}:{database}", table, staging_root=options.staging_root)
+    return SqlSink(
+        f"{word}:{database}",
+        table,
+        staging_root=options.staging_root,
+        following=options.following,
+    )
 
 
 def _table_of(rest: str) -> tuple[str, str]:

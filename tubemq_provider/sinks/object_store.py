@@ -37,7 +37,7 @@ from tubemq_provider.files.staging import (
     verified_files,
 )
 from tubemq_provider.sinks._column_names import refuse_folder_column, refuse_folder_columns
-from tubemq_provider.sinks._marker_document import marker_document, read_marker
+from tubemq_provider.sinks._marker_document import has_files_of, marker_document, read_marker
 from tubemq_provider.sinks._storage import Storage, StorageBook
 from tubemq_provider.sinks._storage_for import storage_for
 from tubemq_provider.windows.errors import (
@@ -129,6 +129,13 @@ class ObjectStoreSink(Sink):
         """See `Sink.recount`: the files that the manifest lists, by their footers."""
         window, expected = marker.plan.window_id, marker.counts.records
         return count_rows(self._location, marker.files, window, expected)
+
+    def holds(self, marker: Marker) -> bool:
+        """See `Sink.holds`: False for a window whose files a rule has expired, and not its
+        manifest. One listing of the window's prefix."""
+        if not marker.files:
+            return True
+        return has_files_of(marker, self.storage.names(_data_of(marker.plan.window_id)))
 
     def window_ids(self) -> Iterable[str]:
         """One listing of the manifests."""

@@ -42,7 +42,7 @@ from tubemq_provider.files.locations import LocalLocation
 from tubemq_provider.files.mounts import refuse_object_mounts
 from tubemq_provider.files.staging import StagingArea, Verify, checked_verify, verified_files
 from tubemq_provider.sinks._column_names import refuse_folder_column, refuse_folder_columns
-from tubemq_provider.sinks._marker_document import marker_document, read_marker
+from tubemq_provider.sinks._marker_document import has_files_of, marker_document, read_marker
 from tubemq_provider.sinks._storage import LocalStorage, StorageBook
 from tubemq_provider.windows.errors import CountMismatch, DocumentError, SinkDamaged
 from tubemq_provider.windows.partitioning import PartitionBy
@@ -152,6 +152,11 @@ class ParquetSink(Sink):
         place = LocalLocation(self._place(marker.plan.window_id))
         window, expected = marker.plan.window_id, marker.counts.records
         return count_rows(place, marker.files, window, expected)
+
+    def holds(self, marker: Marker) -> bool:
+        """See `Sink.holds`: False for a window whose files were removed, and not its marker."""
+        place = LocalStorage(self._place(marker.plan.window_id))
+        return not marker.files or has_files_of(marker, place.names(""))
 
     def window_ids(self) -> Iterable[str]:
         """Ids of the windows under the root."""

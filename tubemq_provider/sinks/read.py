@@ -18,6 +18,7 @@ from tubemq_provider.files.partitioned import NULL_FOLDER
 from tubemq_provider.sinks._storage import LocalStorage, Storage, scheme_of
 from tubemq_provider.sinks.object_store import ObjectStoreSink
 from tubemq_provider.sinks.parquet import ParquetSink
+from tubemq_provider.windows.errors import SinkDamaged
 from tubemq_provider.windows.protocols import Marker, Sink
 
 if TYPE_CHECKING:
@@ -60,7 +61,8 @@ def read_windows(
 
     Columns that a sink keeps in the names of folders (`partition_by`) are among them, in their own
     types. Raises `ConfigError` for a window that is not published, and for a column whose types in
-    two windows have none in common that has all of their values.
+    two windows have none in common that has all of their values. Raises `SinkDamaged` if files
+    of a window are gone.
     """
     try:
         import pyarrow as pa
@@ -81,7 +83,19 @@ def read_windows(
     paths = [f"{root}/{name}" for name in files]
     factory = ds.FileSystemDatasetFactory(filesystem, paths, ds.ParquetFileFormat(), options)
     with explains_object_store_errors(storage.url):
-        return _finished(factory)
+        try:
+            return _finished(factory)
+        except FileNotFoundError as exc:
+            from pyarrow.fs import FileType
+
+            gone = [
+                path for path in paths if filesystem.get_file_info(path).type == FileType.NotFound
+            ]
+            where = ", ".join(gone[:3]) or str(exc)
+            raise SinkDamaged(
+                f"{storage.url}: {len(gone)} files of published windows are gone: {where}. Bring "
+                f"them back, or remove the markers of these windows if they are not to be read"
+            ) from exc
 
 
 def _finished(factory: ds.DatasetFactory) -> ds.Dataset:

@@ -11,7 +11,7 @@ those of the source.
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
@@ -232,7 +232,8 @@ class _DecodeResult:
 
 
 class RowsOfRange:
-    """Converter of fetched batches to Arrow rows, which counts the records."""
+    """Converter of fetched batches to Arrow rows, which counts the records. It groups batches that
+    are decoded together."""
 
     def __init__(
         self,
@@ -246,11 +247,21 @@ class RowsOfRange:
         self._rejects = bad_records
         self._schema = records.arrow_schema(columns) if decoder is None else decoder.read_schema
 
-    def of(self, batch: Any) -> pa.RecordBatch:
-        """Return the rows of `batch`."""
-        records = batch.to_arrow(self._schema)
-        self.read += records.num_rows
-        return records if self._decoder is None else self._decoder.rows(records, self._rejects)
+    def groups(self, batches: Iterable[Any]) -> Iterator[list[Any]]:
+        """Group `batches` for `of`."""
+        return (
+            ([one] for one in batches) if self._decoder is None else self._decoder.groups(batches)
+        )
+
+    def of(self, group: Sequence[Any]) -> pa.RecordBatch:
+        """Return the rows of the batches of a group."""
+        if self._decoder is None:
+            rows = group[0].to_arrow(self._schema)
+            self.read += rows.num_rows
+            return rows
+        rows, read = self._decoder.rows_of(group, self._rejects)
+        self.read += read
+        return rows
 
 
 def _sized(
@@ -259,9 +270,9 @@ def _sized(
     """Yield the rows of `batches` with the bytes of their bodies and the offset they begin at, and
     their size in memory."""
     with closing(batches):
-        for batch in batches:
-            rows = converter.of(batch)
-            yield (rows, batch.nbytes, batch.start), rows.nbytes
+        for group in converter.groups(batches):
+            rows = converter.of(group)
+            yield (rows, sum(one.nbytes for one in group), group[0].start), rows.nbytes
 
 
 def _rows(

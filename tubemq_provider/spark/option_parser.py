@@ -78,7 +78,7 @@ class OptionParser:
             self._take(key, value, refused)
 
     def text(self, name: str) -> str | None:
-        """Return the stripped value; None if missing or blank."""
+        """Return the stripped value; None if missing."""
         return self._values.get(name)
 
     def value(self, name: str) -> str:
@@ -162,7 +162,10 @@ class OptionParser:
             self.problems.append(self._unknown(key))
         elif name in self._values:
             self.problems.append(f"{name}: given twice, under two names")
-        elif str(value).strip():
+        elif not str(value).strip():
+            # As a missing one, a blank filter or offset would mean that everything is read.
+            self.problems.append(f"{name}: is blank; give a value, or leave the option out")
+        else:
             self._values[name] = str(value).strip()
 
     def _unknown(self, key: str) -> str:

@@ -10,22 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 from inspect import signature
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from tubemq_client.errors import ConfigError, require_extra
 from tubemq_provider.rows.ddl import parse_ddl
-from tubemq_provider.rows.decoding import BadRecords, RowDecoder
+from tubemq_provider.rows.decoding import BadRecords, FetchedBatch, RowDecoder
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
-
-
-class Batch(Protocol):
-    """Interface of a fetched batch; the client's class is `MessageBatch`."""
-
-    def to_arrow(self, schema: pa.Schema) -> pa.RecordBatch:
-        """Return the records with exactly `schema`."""
 
 
 def check_schema(schema: StructType, columns_ddl: str, name: str) -> None:
@@ -67,15 +60,18 @@ def arrow_schema(schema: StructType) -> pa.Schema:
 
 
 def typed_batches(
-    batches: Iterable[Batch], schema: pa.Schema, decoder: RowDecoder | None, bad_records: BadRecords
+    batches: Iterable[FetchedBatch],
+    schema: pa.Schema,
+    decoder: RowDecoder | None,
+    bad_records: BadRecords,
 ) -> Iterator[pa.RecordBatch]:
     """Convert `batches` to Arrow with `schema`, a subset of the columns; to typed rows with a
     decoder, and records that do not decode to `bad_records`."""
     if decoder is None:
         yield from (batch.to_arrow(schema) for batch in batches)
         return
-    for batch in batches:
-        rows = decoder.rows(batch.to_arrow(decoder.read_schema), bad_records)
+    for group in decoder.groups(batches):
+        rows, _ = decoder.rows_of(group, bad_records)
         yield rows.select(schema.names).cast(schema)
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BoundaryConflict",
+    "ChangeOrderUnclear",
     "CountMismatch",
     "DatabaseError",
     "DocumentError",
@@ -28,6 +29,7 @@ __all__ = [
     "SinkDamaged",
     "SinkHistoryLost",
     "StoreConflict",
+    "TableAltered",
     "WindowError",
     "WindowNotReady",
     "is_final",
@@ -48,6 +50,18 @@ class DocumentError(WindowError, ValueError):
         self.problems = list(problems)
         lines = "".join(f"\n  - {problem}" for problem in self.problems)
         super().__init__(f"invalid {subject}:{lines}")
+
+
+class ChangeOrderUnclear(WindowError):
+    """Nothing says which of several changes of a key is the last, or of which key a change is."""
+
+    fatal = True
+
+
+class TableAltered(WindowError):
+    """A change stream has DDL, or empties its table, and nobody has said what is to happen."""
+
+    fatal = True
 
 
 class NoInitialPosition(WindowError):

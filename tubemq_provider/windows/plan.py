@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final
 
@@ -313,6 +313,15 @@ class WindowPlan:
         """Return the scope of this window for a sink of identity `sink`."""
         members = (self.filters, self.epoch, self.source)
         return WindowScope(self.cluster, self.topic, self.group, sink, *members)
+
+    def for_sink(self, sink: str) -> WindowPlan:
+        """Return the plan of the same ranges for a sink of identity `sink`, under another id."""
+        scope = self.scope_in(sink)
+        if self.kind is WindowKind.EXPLICIT:
+            window_id = WindowPlan.explicit(scope, self.ranges).window_id
+        else:
+            window_id = self.window_id.removesuffix(self.scope_hash) + scope.scope_hash
+        return replace(self, window_id=window_id, scope_hash=scope.scope_hash)
 
     def reads(self) -> Iterator[Any]:
         """Yield the ranges that an engine has to read, as the source's own values: non-empty,

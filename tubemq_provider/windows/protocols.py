@@ -115,6 +115,9 @@ class IngestCounts:
     - `last`: anchor of the last record read of each partition that had any.
     - `read`: records by partition key if decoding made more or fewer rows of them than `records`;
       None if the numbers are equal.
+    - `notices`: records that are no row and no error, by kind: DDL, heartbeats, truncated tables.
+    - `tables`: of routed windows, rows and records read of each table by its address.
+    - `unrouted`: of routed windows, records by partition key that are in no table.
     - `took_ms`: duration of reading, if it began before this run.
     - `files`: facts of each file, if the engine knows them. Only these files are published, and
       none is read again. None: the sink lists the files and reads their footers.
@@ -132,6 +135,9 @@ class IngestCounts:
     quarantined: tuple[str, ...] = field(default=(), repr=False, compare=False)
     read: Mapping[str, int] | None = None
     took_ms: int | None = field(default=None, compare=False)
+    notices: Mapping[str, int] = field(default_factory=dict)
+    tables: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    unrouted: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def total(self) -> int:
@@ -355,11 +361,11 @@ class Sink(ABC):
 
     def holds(self, marker: Marker) -> bool | None:  # noqa: ARG002
         """Return True if the window of `marker` is part of the sink's present state, or if that is
-        unknown; False if the sink was restored to a state before it; None if the sink cannot be
-        restored without its markers.
+        unknown; False if the sink was restored to a state before it, or its files or their table
+        are gone; None if the sink cannot be restored without its markers.
 
         Rows that were deleted or merged since make no difference. Reads commits since the window's,
-        and no data."""
+        or names of files, and no data."""
         return None
 
     def replace(

@@ -127,10 +127,18 @@ def test_a_go_address_rolls_back_as_told() -> None:
     assert config.rollback_on_rebalance is False
 
 
+def test_a_go_address_lists_topics_as_its_first_releases_did() -> None:
+    config = ConsumerConfig.parse(
+        from_url("127.0.0.1:9092,127.0.0.1:9093?group=g1&topics=Topic1,%20Topic2&filters=x")
+    )
+    assert config.subscription == {"Topic1": (), "Topic2": ("x",)}
+
+
 @pytest.mark.parametrize(
     ("query", "problem"),
     [
         ("topics=T&ttt", "no value"),
+        ("topics=A,,B", "has an empty name"),
         ("topic=orders&ttt=1", "ttt: means nothing here"),
         ("filters=1&topic=orders", "stands before any topic"),
         ("topic=orders&consumePosition=7", "is not -1, 0 or 1"),

@@ -11,6 +11,8 @@ import pytest
 from tubemq_client.errors import ConfigError
 from tubemq_provider import extensions
 from tubemq_provider.extensions import BUILT_IN, GROUPS, call, installed, load, options_problems
+from tubemq_provider.rows.spec import FORMATS
+from tubemq_provider.sinks._database_address import DATABASES
 
 Install = Callable[..., None]
 
@@ -37,6 +39,11 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
 )
 def test_every_built_in_word_is_loaded_by_the_registry(kind: Any, word: str) -> None:
     assert load(kind, word) is not None
+
+
+def test_every_format_and_database_is_registered() -> None:
+    assert set(BUILT_IN["decoder"]) == set(FORMATS)
+    assert set(DATABASES) < set(BUILT_IN["sink"])
 
 
 def test_listing_imports_no_plugin(install: Install) -> None:

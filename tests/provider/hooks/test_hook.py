@@ -83,6 +83,17 @@ def test_committing_moves_the_position_that_the_broker_keeps(
     assert mq.broker(1).position("lake", TOPIC, 0) == 84
 
 
+def test_a_member_of_a_group_is_opened_from_a_connection(hook: TubeMQHook) -> None:
+    produce(hook, 3)
+    with hook.consumer({TOPIC: ()}, "crew") as member:
+        batch = member.receive(20_000)
+        assert batch is not None
+        assert [message.body for message in batch.messages()]
+        member.confirm(batch)
+    with pytest.raises(ConfigError, match="group"):
+        hook.consumer({TOPIC: ()})
+
+
 def test_missing_and_unreachable_partitions_are_not_committed(
     hook: TubeMQHook, mq: EmbeddedTubeMQ
 ) -> None:

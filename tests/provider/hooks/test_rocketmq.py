@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 from airflow.sdk import Connection
 
+from rocketmq_client import ConsumerSettings, Producer
+from rocketmq_client.embedded import EmbeddedRocketMQ
 from rocketmq_client.errors import ConfigError
-from rocketmq_client.model import Credentials
-from tubemq_provider.hooks.rocketmq import RocketMQConnection
+from rocketmq_client.model import Credentials, address_text
+from tubemq_provider.hooks.rocketmq import RocketMQConnection, RocketMQHook
 
 pytestmark = [pytest.mark.airflow, pytest.mark.timeout(60)]
 
@@ -54,3 +56,19 @@ def test_a_token_that_is_a_number_is_refused_without_repeating_it() -> None:
     with pytest.raises(ConfigError, match=r"auth\.security_token") as caught:
         RocketMQConnection.from_connection(given)
     assert "20261123777" not in str(caught.value)
+
+
+def test_a_member_of_a_group_is_opened_from_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    with EmbeddedRocketMQ(topics={"orders": 1}) as rocketmq:
+        place = {"conn_type": "rocketmq", "host": address_text(rocketmq.name_server)}
+        monkeypatch.setenv("AIRFLOW_CONN_ROCKETMQ_DEFAULT", json.dumps(place))
+        with Producer(rocketmq.settings) as producer:
+            producer.send("orders", b"x")
+        first = ConsumerSettings(consume_from="first")
+        with RocketMQHook().consumer({"orders": ()}, "crew", settings=first) as member:
+            batch = member.receive(20_000)
+            assert batch is not None
+            assert [message.body for message in batch.messages] == [b"x"]
+            member.confirm(batch)
+        with pytest.raises(ConfigError, match="group"):
+            RocketMQHook().consumer({"orders": ()})

@@ -44,6 +44,11 @@ OTHER: dict[str, Any] = {
     "partition_by": "topic",
     "max_files": 3,
     "schema_evolution": "add_columns",
+    "routes": {"name": "n", "tables": {"a": "/a"}},
+    "apply": "upsert",
+    "key": "id",
+    "version": "at",
+    "soft_delete": "gone",
 }
 """A value other than the default of each option that not everything has."""
 
@@ -72,9 +77,11 @@ def test_an_option_of_another_engine_is_refused(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name, item in OPTIONS.items() if item.without_sink])
 def test_an_option_of_another_sink_is_refused(name: str) -> None:
-    database = {"path": None, "sink": "sqlite:////lake.db?table=t"}
-    found = refused(**database, **{name: OTHER[name]})
-    assert OPTIONS[name].without_sink.format(sink="sqlite") in found
+    spec, word = "sqlite:////lake.db?table=t", "sqlite"
+    if word in OPTIONS[name].sinks:
+        spec, word = "/lake", "parquet"
+    found = refused(path=None, sink=spec, **{name: OTHER[name]})
+    assert OPTIONS[name].without_sink.format(sink=word) in found
 
 
 @pytest.mark.parametrize(("holder", "kinds"), VALUES.items())

@@ -6,6 +6,7 @@ import io
 import json
 from datetime import UTC, datetime, time
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -442,3 +443,13 @@ def test_a_record_with_a_field_twice_is_refused() -> None:
     schema = json.dumps({"type": "record", "name": "Order", "fields": [field, field]})
     with pytest.raises(ConfigError, match="record 'Order' has the field 'a' twice"):
         RowDecoder(DecodeSpec.parse({"format": "avro", "schema": schema}), RECORDS)
+
+
+def test_a_schema_with_a_name_twice_is_refused(tmp_path: Path) -> None:
+    """JSON keeps the last one: a field of `int` was read as `string`."""
+    twice = '{"type":"record","name":"a","fields":[{"name":"x","type":"int","type":"string"}]}'
+    (tmp_path / "a.avsc").write_text(twice)
+    for given in ({"schema": twice}, {"schema_file": str(tmp_path / "a.avsc")}):
+        with pytest.raises(ConfigError, match="'type' occurs twice"):
+            decode({"format": "avro", **given}, [b"\x04ab"])
+    assert DecodeSpec.judge({"format": "avro", "schemas": {"1": twice}})

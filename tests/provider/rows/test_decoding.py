@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -17,7 +18,7 @@ from tests.provider.rows.decoded import batch, decode
 from tubemq_client.errors import ConfigError, CorruptRecord
 from tubemq_client.model import CorruptRecords
 from tubemq_client.tdmsg import TDMsgBuilder
-from tubemq_provider.rows.decoding import BadRecords, RowDecoder
+from tubemq_provider.rows.decoding import BadRecord, BadRecords, RowDecoder
 from tubemq_provider.rows.from_json import infer_schema
 from tubemq_provider.rows.spec import DecodeSpec
 from tubemq_provider.sources.tubemq.columns import RECORDS
@@ -509,3 +510,50 @@ def test_a_spec_travels_as_text() -> None:
         {"format": "tdmsg", "then": {**CSV, "null_values": ["-"]}, "prefix": "x"}
     )
     assert DecodeSpec.parse(spec.to_json()) == spec
+
+
+@dataclass
+class _Fetched:
+    bodies: list[bytes]
+
+    @property
+    def nbytes(self) -> int:
+        return sum(map(len, self.bodies))
+
+    def to_arrow(self, schema: Any) -> Any:
+        return batch(self.bodies, schema)
+
+
+@pytest.mark.parametrize("joined", [True, False])
+def test_a_bad_record_is_named_by_its_place_in_the_batch_as_read(joined: bool) -> None:
+    """Small batches are decoded together, except by a function."""
+    fetched = [_Fetched([b"[]"]), _Fetched([]), _Fetched([b'{"id": 1}', b"{"]), _Fetched([b"{}"])]
+    spec: dict[str, Any] = {"format": "json", "schema": "id bigint"}
+    if not joined:
+        spec |= {"format": "function", "function": f"{__name__}.identified"}
+    decoder = RowDecoder(DecodeSpec.parse(spec), RECORDS)
+    bad: list[BadRecord] = []
+    bad_records = BadRecords(CorruptRecords.QUARANTINE, bad.append)
+    groups = [decoder.rows_of(group, bad_records) for group in decoder.groups(fetched)]
+    assert [read for _, read in groups] == ([4] if joined else [1, 0, 2, 1])
+    assert [cell for rows, _ in groups for cell in rows["id"].to_pylist()] == [1, None]
+    assert [(one.position, one.data) for one in bad] == [(0, b"[]"), (1, b"{")]
+
+
+def test_batches_are_decoded_together_until_they_have_some_megabytes() -> None:
+    decoder = RowDecoder(DecodeSpec.parse({"format": "json", "schema": "id bigint"}), RECORDS)
+    fetched = [_Fetched([bytes(800_000)]) for _ in range(7)]
+    assert [len(group) for group in decoder.groups(fetched)] == [3, 3, 1]
+
+
+def identified(records: Any) -> Any:
+    found: list[Any] = []
+    for body in records.column("value").to_pylist():
+        try:
+            found.append((json.loads(body).get("id"), None))
+        except (ValueError, AttributeError) as error:
+            found.append((None, str(error)))
+    ids, errors = ([one[place] for one in found] for place in (0, 1))
+    return pa.RecordBatch.from_pydict(
+        {"id": pa.array(ids, pa.int64()), "_error": pa.array(errors, pa.string())}
+    )

@@ -6,8 +6,10 @@ import json
 import re
 import shlex
 import shutil
+import sqlite3
 from collections import Counter
 from collections.abc import Callable
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ from tests.provider.sinks.windows import ignore, publish
 from tests.provider.windows.fake_reader import KEYS, TOPIC, ends_of, expected, open_fake
 from tests.provider.windows.planning.test_claims import MemoryClaims
 from tubemq_provider.engines.inline import InlineEngine
+from tubemq_provider.files.objects import StoreFailed
 from tubemq_provider.ingest.maintenance import beginning, epoch_document, epochs_of
 from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
 from tubemq_provider.offsets.position_reset import moved, standing
@@ -303,6 +306,85 @@ def test_an_iceberg_table_that_was_rolled_back(claims: bool, tmp_path: Path) -> 
     lake.expect(4)
     lake.run(5)
     lake.expect(5)
+
+
+def remove(lake: Lake, pattern: str) -> None:
+    for path in [*lake.root.glob(pattern)]:
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def drop_table(lake: Lake) -> None:
+    with closing(sqlite3.connect(lake.root / "lake.db")) as connection:
+        connection.execute("DROP TABLE orders")
+
+
+@STORES
+@pytest.mark.parametrize(
+    ("kind", "lose"),
+    [
+        ("parquet", lambda lake: remove(lake, "lake/window_id=c-3-*/*.parquet")),
+        ("object_store", lambda lake: remove(lake, "objects/data/window_id=c-3-*")),
+        ("jdbc", drop_table),
+    ],
+)
+def test_a_marker_alone_is_no_window(
+    kind: str, lose: Callable[[Lake], None], claims: bool, tmp_path: Path
+) -> None:
+    """A rule expired the data and not the manifests: the next window was green without a word."""
+    lake = Lake(kind, tmp_path, claims=claims)
+    for number in range(1, 4):
+        lake.run()
+        lake.copy(str(number))
+    lose(lake)
+    with pytest.raises(SinkHistoryLost) as caught:
+        lake.run(4)
+    lake.obey(str(caught.value), "To read again what is lost")
+    lake.run(4)
+    if kind != "jdbc":
+        with pytest.raises(SinkDamaged, match=r"of published windows are gone: .*window_id=c-3-"):
+            lake.values()
+        remove(lake, "lake/window_id=c-3-*")
+        remove(lake, "objects/_tubemq/windows/c-3-*")
+    lake.expect(4)
+    lake.run(5)
+    lake.expect(5)
+
+
+@pytest.mark.parametrize("kind", ["parquet", "object_store"])
+def test_files_that_were_merged_into_others_hold_nothing_up(kind: str, tmp_path: Path) -> None:
+    lake = Lake(kind, tmp_path)
+    lake.run()
+    for path in [*lake.root.rglob("*.parquet")]:
+        path.rename(path.with_name(f"merged-{path.name}"))
+    assert lake.run().total == len(KEYS) * 5
+
+
+@pytest.mark.parametrize(
+    ("kind", "pattern"),
+    [
+        ("delta", "delta/_delta_log/*0.json"),
+        ("delta", "delta/_delta_log/*2.json"),
+        ("iceberg", "iceberg/**/*.metadata.json"),
+        ("iceberg", "iceberg/**/*.avro"),
+    ],
+)
+def test_damaged_logs_of_tables_are_errors_of_ours(kind: str, pattern: str, tmp_path: Path) -> None:
+    lake = Lake(kind, tmp_path)
+    lake.run()
+    lake.run()
+    for path in lake.root.glob(pattern):
+        path.write_bytes(b'{"commitInfo":{')
+    with pytest.raises(SinkDamaged, match="no reader can read the table"):
+        lake.run()
+
+
+def test_a_catalog_that_fails_is_an_error_of_ours(tmp_path: Path) -> None:
+    lake = Lake("iceberg", tmp_path)
+    lake.run()
+    sink = lake.open(lake.root)
+    (lake.root / "iceberg/catalog.db").write_bytes(b"no database" * 400)
+    with pytest.raises(StoreFailed, match="its catalog fails"):
+        list(sink.window_ids()) or sink.marker("c-1-0123456789")
 
 
 def test_an_iceberg_catalog_older_than_its_files_is_reported(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from tubemq_client.errors import ConfigError
 from tubemq_provider.sources.tubemq.columns import RECORDS
+from tubemq_provider.spark.option_parser import Option
 from tubemq_provider.spark.options import OPTIONS, parse_options
 
 GOOD = {"masters": "m1:8715,m2", "topic": "demo", "group": "etl"}
@@ -196,3 +197,13 @@ def test_an_invalid_host_name_is_no_master(text: str) -> None:
 def test_every_default_is_valid_when_written_out() -> None:
     spelled_out = {option.name: option.default for option in OPTIONS if option.default}
     assert parse_options({**GOOD, **spelled_out}) == parse_options(GOOD)
+
+
+@pytest.mark.parametrize("blank", ["", " ", "\n"])
+@pytest.mark.parametrize("option", OPTIONS)
+def test_a_blank_option_is_not_treated_as_a_missing_one(option: Option, blank: str) -> None:
+    """A filter that a program left empty read every stream, and an empty window the whole topic."""
+    assert any(
+        problem.startswith(f"{option.name}: is blank")
+        for problem in problems(**{option.name: blank})
+    )

@@ -3,16 +3,30 @@ brokers come and go."""
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from rocketmq_client import ConsumerSettings, OutgoingMessage, Queue, allocate_fixed, errors
+from rocketmq_client import (
+    ConsumerSettings,
+    Metadata,
+    OutgoingMessage,
+    Queue,
+    allocate_fixed,
+    errors,
+)
+from rocketmq_client._wire.bodies import lock_body, parse_locked
+from rocketmq_client._wire.commands import Command
 from rocketmq_client.embedded import EmbeddedRocketMQ
+from rocketmq_client.local_offsets import LocalOffsets
 from tests.rocketmq.shells import Shell
 from tests.rocketmq.sites import Site
+from tests.snode.raw import Raw
 from tools.devkit.patience import PATIENCE
 
 FIRST = ConsumerSettings(consume_from="first", commit_ms=100)
@@ -386,3 +400,186 @@ def test_all_problems_of_settings_are_listed() -> None:
         )
     for name in ("consume_from", "allocation", "pull_records", "gap_policy"):
         assert name in str(caught.value)
+
+
+ORDERED = replace(FIRST, ordered=True, batch_records=5, rebalance_ms=500)
+
+
+def numbers(batch) -> list[int]:
+    return [int(message.body) for message in batch.messages]
+
+
+def test_an_ordered_queue_stays_until_its_open_batch_is_settled(shell: Shell, site: Site) -> None:
+    topic = site.topic(2)
+    send(shell, site.settings, topic, range(40))
+    with shell.Consumer(site.settings, topic, {topic: ()}, consumer=ORDERED) as one:
+        until(lambda: len(own(one)) == 2)
+        opened = [one.receive(5_000), one.receive(5_000)]
+        assert one.receive(200) is None, "both queues have an open batch"
+        with shell.Consumer(site.settings, topic, {topic: ()}, consumer=ORDERED) as two:
+            assert two.receive(2_000) is None, "both queues are being handled"
+            positions = {batch.queue: one.confirm(batch) for batch in opened}
+            until(lambda: len(own(two)) == 1)
+            batch = two.receive(15_000)
+            assert batch.messages[0].offset == positions[batch.queue]
+            two.confirm(batch)
+            assert len(read(two, 10)) >= 10
+            assert len(read(one, 15)) == 15
+        until(lambda: len(own(one)) == 2)
+    assert (one.stats.lost_locks, two.stats.lost_locks) == (0, 0)
+
+
+def test_a_queue_that_another_member_has_locked_is_not_read(shell: Shell, site: Site) -> None:
+    topic = site.topic(1)
+    send(shell, site.settings, topic, range(5))
+    with shell.PullConsumer(site.settings, group=topic) as stranger:
+        (queue,) = stranger.queues(topic)
+        with Raw(stranger_address(site, topic)) as broker:
+            body = lock_body(topic, "somebody", [queue])
+            locked = broker.ask(Command(41, 1, {"bname": queue.broker}, body))
+            assert parse_locked(locked.body) == {queue}
+            with shell.Consumer(site.settings, topic, {topic: ()}, consumer=ORDERED) as one:
+                assert one.receive(1_500) is None
+                assert own(one) == []
+                assert broker.ask(Command(42, 2, {"bname": queue.broker}, body)).code == 0
+                assert numbers(one.receive(15_000)) == list(range(5))
+
+
+def stranger_address(site: Site, topic: str):
+    """Return the address of the broker that has the topic."""
+    with Metadata(site.settings) as metadata:
+        (address,) = metadata.topic(topic).masters().values()
+    return address
+
+
+def test_every_broadcasting_member_gets_every_record(shell: Shell, site: Site, tmp_path) -> None:
+    topic = site.topic(3)
+    send(shell, site.settings, topic, range(12))
+
+    def member(name: str):
+        settings = replace(FIRST, mode="broadcasting", offsets_file=tmp_path / name)
+        return shell.Consumer(site.settings, topic, {topic: ()}, consumer=settings)
+
+    with member("one") as one, member("two") as two:
+        assert sorted(read(one, 12)) == sorted(read(two, 12)) == list(range(12))
+        assert len(one.assignment) == len(two.assignment) == 3
+        with (
+            pytest.raises(errors.ConfigError, match="another member uses it"),
+            member("one"),
+        ):
+            pass
+        send(shell, site.settings, topic, [12])
+        left_open = one.receive(10_000)
+        assert numbers(left_open) == [12]
+        with pytest.raises(errors.ConfigError, match="broadcasting"):
+            one.send_back(left_open)
+    send(shell, site.settings, topic, [13])
+    with member("one") as again:
+        assert sorted(read(again, 2)) == [12, 13], "what was confirmed is not repeated"
+
+
+def test_a_handler_gets_every_batch_and_its_failures_lose_none(shell: Shell, site: Site) -> None:
+    topic = site.topic(2)
+    send(shell, site.settings, topic, range(20))
+    seen: list[int] = []
+
+    with shell.Consumer(site.settings, topic, {topic: ()}, consumer=FIRST) as consumer:
+
+        def handle(batch) -> None:
+            fails = 7 in numbers(batch) and 7 not in seen
+            seen.extend(numbers(batch))
+            if fails:
+                raise ValueError("not now")
+            if set(seen) >= set(range(20)) and seen.count(7) == 2:
+                threading.Thread(target=consumer.stop).start()
+
+        consumer.run(handle, workers=2, on_error="retry")
+        assert consumer.stats.failed_batches == 1
+        with pytest.raises(errors.ConfigError, match="workers is 0"):
+            consumer.run(handle, workers=0)
+
+    with shell.Consumer(site.settings, topic, {topic: ()}, consumer=FIRST) as consumer:
+        send(shell, site.settings, topic, [20])
+
+        def refuse(_) -> None:
+            raise ValueError("never")
+
+        with pytest.raises(ValueError, match="never"):
+            consumer.run(refuse)
+        assert read(consumer, 1) == [20], "what failed was rejected"
+
+
+def test_an_ordered_member_repeats_what_failed_before_anything_else(
+    shell: Shell, site: Site
+) -> None:
+    topic = site.topic(1)
+    send(shell, site.settings, topic, range(10))
+    seen: list[list[int]] = []
+    settings = replace(ORDERED, batch_records=4)
+    with shell.Consumer(site.settings, topic, {topic: ()}, consumer=settings) as consumer:
+
+        def handle(batch) -> None:
+            seen.append(numbers(batch))
+            if len(seen) == 2:
+                raise ValueError("not now")
+            if 9 in seen[-1]:
+                threading.Thread(target=consumer.stop).start()
+
+        with pytest.raises(errors.ConfigError, match="later records of the queue"):
+            consumer.run(handle, on_error="send_back")
+        consumer.run(handle, workers=3, on_error="retry")
+    repeated = seen[1]
+    assert seen[2] == repeated
+    assert [number for batch in [seen[0], *seen[2:]] for number in batch] == list(range(10))
+
+
+def test_a_record_whose_handler_fails_comes_back_from_the_broker(shell: Shell, site: Site) -> None:
+    topic = site.topic(1)
+    send(shell, site.settings, topic, [1])
+    seen: list[int] = []
+    settings = replace(FIRST, max_retries=3)
+    with shell.Consumer(site.settings, topic, {topic: ()}, consumer=settings) as consumer:
+
+        def handle(batch) -> None:
+            seen.extend(message.reconsume_times for message in batch.messages)
+            if len(seen) == 1:
+                raise ValueError("not now")
+            threading.Thread(target=consumer.stop).start()
+
+        consumer.run(handle, on_error="send_back")
+        assert consumer.stats.sent_back == 1
+    assert seen == [0, 1]
+
+
+def test_a_file_of_positions_belongs_to_one_group(tmp_path) -> None:
+    path = tmp_path / "positions"
+    queue = Queue("broker-a", "orders", 1)
+    mine = LocalOffsets(path, "lake")
+    assert mine.load() == {}
+    mine.save(lambda: {queue: 7})
+    mine.close()
+    assert loaded(path, "lake") == {queue: 7}
+    with pytest.raises(errors.ConfigError, match="positions of group 'lake'"):
+        loaded(path, "other")
+    for text in ("{}", "no JSON", '{"group": "lake", "offsets": {"t": {"b:0": -1}}}', "[]"):
+        path.write_text(text)
+        with pytest.raises(errors.ConfigError, match="not a file of positions"):
+            loaded(path, "lake")
+
+
+def loaded(path: Path, group: str) -> dict[Queue, int]:
+    with closing(LocalOffsets(path, group)) as offsets:
+        return offsets.load()
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"mode": "broadcasting", "ordered": True}, "ordered has no effect"),
+        ({"offsets_file": "/x"}, "offsets_file has no effect"),
+        ({"mode": "all"}, "mode is 'all'"),
+    ],
+)
+def test_options_of_members_without_effect_are_refused(options, problem: str) -> None:
+    with pytest.raises(errors.ConfigError, match=problem):
+        ConsumerSettings(**options)

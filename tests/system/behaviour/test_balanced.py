@@ -95,6 +95,8 @@ def test_batches_come_back_until_confirmed_and_the_group_continues(
         start, *_ = site.send(partition, b"a", b"b")
         batch = receive_whole(consumer, 2)
         assert (batch.partition, batch.start, bodies(batch)) == (partition, start, [b"a", b"b"])
+        assert batch.broker.broker_id == partition.broker_id
+        assert batch.broker.address[1] > 0
         assert consumer.receive(QUIET_MS) is None  # one batch of a partition is out at a time
         assert consumer.reject(batch) == start
         with pytest.raises(errors.StaleBatch, match="settled"):

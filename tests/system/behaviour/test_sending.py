@@ -143,6 +143,21 @@ def test_a_text_among_records_is_its_caller_s_mistake_alone(shell: Shell, site: 
         assert {type(outcome(shell, future)) for future in futures} == {SendReceipt}
 
 
+def test_a_body_alone_is_sent_in_the_background(shell: Shell, site: Site) -> None:
+    partition = site.partition(SINGLE)
+    start = site.end(partition)
+    with shell.Producer(site.settings) as producer:
+        futures = [
+            producer.send_async(SINGLE, b"plain"),
+            producer.send_async(SINGLE, b"with more", attributes={"a": "1"}, stream_id="s"),
+        ]
+        producer.flush()
+        assert all(isinstance(outcome(shell, future), SendReceipt) for future in futures)
+        with pytest.raises(errors.ConfigError, match="stream_id: set in the Record"):
+            producer.send_async(SINGLE, Record(b"x"), stream_id="s")
+    assert read_back(shell, site, partition, start, 2) == [b"plain", b"with more"]
+
+
 def test_a_body_is_taken_as_it_is_when_it_is_sent(shell: Shell, site: Site) -> None:
     partition = site.partition(SINGLE)
     start, body = site.end(partition), bytearray(b"before")

@@ -14,7 +14,7 @@ from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 from tubemq_provider.files.objects import StoreFailed, answer_in, is_refusal, refusal
 
-__all__ = ["explains_store_errors", "gist"]
+__all__ = ["explains_store_errors", "gist", "is_of_store"]
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -44,7 +44,7 @@ def explains_store_errors(
         try:
             return method(self, *args, **given)
         except Exception as exc:
-            if not _is_of_store(exc):
+            if not is_of_store(exc):
                 raise
             answer, url = answer_in(_COLOURS.sub("", str(exc))), self.storage.url
             if is_refusal(answer):
@@ -54,7 +54,8 @@ def explains_store_errors(
     return telling
 
 
-def _is_of_store(exc: Exception) -> bool:
+def is_of_store(exc: Exception) -> bool:
+    """Return True for an error of the store below a table, False for one of its log."""
     text = str(exc)
     local = isinstance(exc, OSError) and "Kernel error" in text
     return local or _REQUEST in text or "Invalid table location" in text

@@ -20,7 +20,7 @@ _LOOKS: Final = 1000
 def in_history(read: Callable[[int], bytes | None], newest: int, window_id: str) -> bool:
     """Return True if the commit of a window is an ancestor of the commit `newest`. `read` returns a
     commit of the log, None for one that log clean-up removed; the answer is then True unless a
-    restore was found."""
+    restore was found. Raises `ValueError` for a commit that is damaged."""
     restored: dict[int, int | datetime] = {}
     times: dict[int, datetime] = {}
     at, whole = None, newest < _LOOKS
@@ -29,7 +29,10 @@ def in_history(read: Callable[[int], bytes | None], newest: int, window_id: str)
         if data is None:
             whole = False
             break
-        info = _info(data)
+        try:
+            info = _info(data)
+        except (ValueError, LookupError) as exc:
+            raise ValueError(f"commit {version} of the log is no JSON of actions ({exc})") from exc
         if _names(data, info, window_id):
             at = version
         if (taken := _time(info.get("timestamp"))) is not None:

@@ -34,9 +34,17 @@ from typing import TYPE_CHECKING, Any, Final
 from tubemq_client.errors import ConfigError, require_extra
 from tubemq_provider.files.durable import ensure_root, fsync_path
 from tubemq_provider.files.locations import location_at
-from tubemq_provider.files.staging import FinalArea, StagingArea, Verify, checked_verify
+from tubemq_provider.files.staging import (
+    FinalArea,
+    StagingArea,
+    Verify,
+    checked_verify,
+    verified_files,
+)
+from tubemq_provider.rows.changes.reduction import target_schema
 from tubemq_provider.sinks._column_names import case_problems
 from tubemq_provider.sinks._evolution import Evolution, checked_evolution
+from tubemq_provider.sinks._marker_document import marker_document
 from tubemq_provider.sinks._storage import LocalStorage, Storage
 from tubemq_provider.sinks._storage_for import storage_for
 from tubemq_provider.sinks._table_sink import (
@@ -48,8 +56,9 @@ from tubemq_provider.sinks._table_sink import (
     TableWindow,
     is_stub,
     stub_schema,
+    token_of,
 )
-from tubemq_provider.sinks.delta.errors import explains_store_errors, gist
+from tubemq_provider.sinks.delta.errors import explains_store_errors, gist, is_of_store
 from tubemq_provider.sinks.delta.history import in_history
 from tubemq_provider.sinks.delta.log import (
     DURABLE,
@@ -77,11 +86,12 @@ from tubemq_provider.sinks.delta.snapshot import (
 )
 from tubemq_provider.sinks.delta.stats import stats_of
 from tubemq_provider.windows.canonical import canonical_json
-from tubemq_provider.windows.errors import SinkDamaged
+from tubemq_provider.windows.errors import ChangeOrderUnclear, SinkDamaged
 from tubemq_provider.windows.facts import FileFact
+from tubemq_provider.windows.following import Following
 from tubemq_provider.windows.partitioning import PartitionBy
 from tubemq_provider.windows.plan import WindowPlan
-from tubemq_provider.windows.protocols import Marker, Staging
+from tubemq_provider.windows.protocols import IngestCounts, Marker, Progress, Staging
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -121,6 +131,8 @@ class DeltaSink(TableSink):
     - `verify`: how files are checked before they are committed (`files.staging.Verify`).
     - `partition_by`: the table's partition columns; ``day(x)`` and ``hour(x)`` are columns
       ``x_day`` and ``x_hour`` of it. `max_partitions`: the most that one task may make of a window.
+    - `following`: how the table follows changes: staged rows are the last changes of keys, and
+      delta-rs merges them in the commit that names the window. Files are staged on this machine.
     - `schema_evolution`: ``add_columns`` adds columns that the table has not, in the commit of the
       first files that have them; they may be null. Other changes are always refused.
     """
@@ -138,6 +150,7 @@ class DeltaSink(TableSink):
         partition_by: Sequence[str] = (),
         max_partitions: int | None = None,
         schema_evolution: Evolution = "refuse",
+        following: Following | None = None,
     ) -> None:
         super().__init__(checked_verify(verify))
         self._by = PartitionBy.of(partition_by, "values", max_partitions)
@@ -151,7 +164,9 @@ class DeltaSink(TableSink):
         self._committed = "", 0
         self._evolution = checked_evolution(schema_evolution)
         self._options = dict(storage_options or {})
-        self._through_delta_rs = _has_lock(self._options)
+        self._following = following
+        self._through_delta_rs = _has_lock(self._options) or following is not None
+        self._changes: list[Path] = []
         self._storage = storage_for(str(url), self._options)
         self._location = location_at(self._storage.url, self._options)
         if isinstance(self._storage, LocalStorage) and _ESCAPE.search(self._storage.url):
@@ -164,6 +179,7 @@ class DeltaSink(TableSink):
         self.identity = identity or f"delta:{self._storage.url}"
         self._local = self._staging_area(staging_root)
         remote = staging_root is None and not isinstance(self._storage, LocalStorage)
+        remote = remote and following is None
         self._final = FinalArea(self._storage.url, self._options) if remote else None
 
     def __repr__(self) -> str:
@@ -230,7 +246,7 @@ class DeltaSink(TableSink):
 
     def _loaded(self) -> DeltaTable | None:
         """Return the table as delta-rs loads it, with all its files."""
-        from deltalake.exceptions import TableNotFoundError
+        from deltalake.exceptions import DeltaError, TableNotFoundError
 
         if self._handle is not None:
             with self._detecting_replacement():
@@ -240,6 +256,13 @@ class DeltaSink(TableSink):
             self._handle = self._opened()
         except TableNotFoundError:
             return None
+        except DeltaError as exc:
+            if is_of_store(exc):
+                raise
+            raise SinkDamaged(
+                f"{self._storage.url}: its log cannot be read, so no reader can read the table; "
+                f"bring back the file ({gist(exc)})"
+            ) from None
         newest = log_name(self._handle.version())
         self._known_commit = newest, self._entry(newest)
         return self._handle
@@ -293,11 +316,15 @@ class DeltaSink(TableSink):
         """See `Sink.holds`: False for a window that `RESTORE` has taken away. Reads the commits
         since the window's own; what the log no longer has tells nothing."""
         table = self._table()
-        return table is not None and in_history(
-            lambda version: self._entry(log_name(version)),
-            int(table.version()),
-            marker.plan.window_id,
-        )
+        if table is None:
+            return False
+        newest, window_id = int(table.version()), marker.plan.window_id
+        try:
+            return in_history(lambda version: self._entry(log_name(version)), newest, window_id)
+        except ValueError as exc:
+            raise SinkDamaged(
+                f"{self._storage.url}: {exc}, so no reader can read the table; bring back the file"
+            ) from exc
 
     @explains_store_errors
     def _prepare(self, staged: StagedWindow | None) -> None:
@@ -331,6 +358,8 @@ class DeltaSink(TableSink):
     @explains_store_errors
     def check_columns(self, columns: pa.Schema) -> None:
         """See `Sink.check_columns`. A table that has no columns yet takes all."""
+        if self._following is not None:
+            columns = target_schema(columns, self._following)
         table = self._table()
         self._refuse_columns(table, columns)
         if table is None or is_stub([field.name for field in table.schema().fields]):
@@ -424,6 +453,9 @@ class DeltaSink(TableSink):
                 f"{window.plan.window_id} was written; nothing of it is in the table, a retry "
                 f"judges the table as it is then"
             )
+        if self._changes and self._handle is not None:
+            self._merge(self._handle, window)
+            return
         change = self._change if window.files else None
         if change is not None or self._handle is None:
             self._put_commit(table, change, window)
@@ -445,6 +477,56 @@ class DeltaSink(TableSink):
             # Hooks that run after the commit raise what the commit raises.
             raise CommitUnclear(f"{self._storage.url}: {gist(exc)}") from None
         self._committed = window.token, before
+
+    def _merge(self, table: DeltaTable, window: TableWindow) -> None:
+        """Merge the staged changes in the window's commit."""
+        from deltalake.exceptions import CommitFailedError
+
+        from tubemq_provider.sinks.delta.merging import merge
+
+        if self._following is None:
+            return
+        before = self._force_earlier(table.version())
+        properties = _properties(window, before)
+        try:
+            merge(table, self._changes, self._following, properties)
+        except (CommitFailedError, ChangeOrderUnclear) as exc:
+            if isinstance(exc, ChangeOrderUnclear):
+                self._withdraw(window)
+                raise
+            raise CommitRefused(f"{self._storage.url}: {gist(exc)}") from None
+        except Exception as exc:  # noqa: BLE001 (reported by kind, and a retry checks first)
+            raise CommitUnclear(f"{self._storage.url}: {gist(exc)}") from None
+        self._committed = window.token, before
+
+    def _stage_files(
+        self, staging: Staging, plan: WindowPlan, counts: IngestCounts, progress: Progress
+    ) -> TableWindow:
+        """See `TableSink`. Files with changes stay where they are until they are merged, and the
+        marker names none: later merges write the table's files anew."""
+        if self._following is None:
+            return super()._stage_files(staging, plan, counts, progress)
+        import pyarrow.parquet as pq
+
+        staged, _ = verified_files(staging, plan, counts, verify=self._verify)
+        progress("files verified")
+        self._changes = [Path(staging.path) / file.path for file in staged]
+        if self._changes:
+            columns = pq.read_schema(self._changes[0]).remove_metadata()
+            columns = target_schema(columns, self._following)
+            self._prepare(StagedWindow([], columns, location_at(staging.path, {})))
+        else:
+            self._prepare(None)
+        progress("files in place")
+        token = token_of(staging)
+        document = marker_document(plan, counts, [], token=token)
+        self._existing_marker_store().stage(plan.window_id, token, document)
+        progress("marker staged")
+        return TableWindow(plan, token, document, [])
+
+    def recount(self, marker: Marker) -> Mapping[str, int] | None:
+        """See `Sink.recount`. Later windows take the rows of a table that follows changes."""
+        return None if self._following is not None else super().recount(marker)
 
     def _passes_recheck(self, table: LoadedTable) -> bool:
         """Check the files again where columns may be added: another window may have added some.

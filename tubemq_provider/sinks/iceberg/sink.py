@@ -19,12 +19,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from tubemq_client.errors import ConfigError, require_extra
+from tubemq_client.errors import ConfigError, TubeMQError, require_extra
 from tubemq_provider.files.durable import fsync_path
 from tubemq_provider.files.objects import StoreFailed
 from tubemq_provider.files.staging import FinalArea, StagingArea, Verify, checked_verify
@@ -227,7 +227,8 @@ class IcebergSink(TableSink):
 
         self._loaded = None
         try:
-            self._loaded = self._catalog.load_table(self._identifier)
+            with self._readable():
+                self._loaded = self._catalog.load_table(self._identifier)
         except NoSuchTableError:
             return None
         except FileNotFoundError as exc:
@@ -237,6 +238,31 @@ class IcebergSink(TableSink):
                 f"back both as they were at one time ({exc})"
             ) from exc
         return self._loaded
+
+    @contextmanager
+    def _readable(self) -> Iterator[None]:
+        """Raise `SinkDamaged` for metadata or manifests that nobody can read, and `StoreFailed` for
+        a catalog that fails."""
+        from pyiceberg.exceptions import NoSuchTableError, ValidationError
+
+        try:
+            yield
+        except (NoSuchTableError, OSError, TubeMQError):
+            raise
+        except (
+            ValidationError, ValueError, EOFError, TypeError, LookupError, SystemError,
+        ) as exc:  # fmt: skip
+            raise self._damaged(exc) from exc
+        except Exception as exc:
+            raise StoreFailed(
+                f"Iceberg table {self._identifier}: its catalog fails ({_first_line(exc)})"
+            ) from exc
+
+    def _damaged(self, exc: Exception) -> SinkDamaged:
+        return SinkDamaged(
+            f"Iceberg table {self._identifier}: its metadata cannot be read, so no reader can read "
+            f"the table; bring back the file ({_first_line(exc)})"
+        )
 
     def _existing_table(self) -> Table:
         table = self._table()
@@ -256,19 +282,8 @@ class IcebergSink(TableSink):
         table = self._table()
         if table is None:
             return False
-        is_ancestor = _in_history(table, marker.plan)
-        if is_ancestor is not None:
-            return is_ancestor
-        if not marker.files:
-            return not _has_older(table, marker.plan)
-        root = f"{table.location().rstrip('/')}/"
-        own_files, others = {f"{root}{name}" for name in marker.files}, False
-        for path in _paths(table):
-            if path in own_files:
-                return True
-            others = others or not path.startswith(f"{root}windows/")
-        rewritten = others or not all(map(_is_append, table.metadata.snapshots))
-        return rewritten and not _has_older(table, marker.plan)
+        with self._readable():
+            return _holds(table, marker)
 
     def _prepare(self, staged: StagedWindow | None) -> None:
         table = (self._loaded or self._table()) if staged is None else self._table()
@@ -356,6 +371,8 @@ class IcebergSink(TableSink):
         except ValueError as exc:
             # Files are judged and manifests written; the catalog has not been asked for anything.
             raise ConfigError(str(exc), subject=f"Iceberg table {self._identifier}") from exc
+        except (EOFError, SystemError) as exc:  # of pyiceberg's reader
+            raise self._damaged(exc) from exc
         except OSError as exc:
             raise StoreFailed(f"Iceberg table {self._identifier}: {exc}; nothing was sent") from exc
         remove_snapshots(change, old)
@@ -502,6 +519,22 @@ def _snapshot_of(table: Table, window_id: str) -> Snapshot | None:
     return None
 
 
+def _holds(table: Table, marker: Marker) -> bool:
+    is_ancestor = _in_history(table, marker.plan)
+    if is_ancestor is not None:
+        return is_ancestor
+    if not marker.files:
+        return not _has_older(table, marker.plan)
+    root = f"{table.location().rstrip('/')}/"
+    own_files, others = {f"{root}{name}" for name in marker.files}, False
+    for path in _paths(table):
+        if path in own_files:
+            return True
+        others = others or not path.startswith(f"{root}windows/")
+    rewritten = others or not all(map(_is_append, table.metadata.snapshots))
+    return rewritten and not _has_older(table, marker.plan)
+
+
 def _in_history(table: Table, plan: WindowPlan) -> bool | None:
     """Return True if a window's snapshot is an ancestor of the current one; None if snapshots
     between have expired, or its own. pyiceberg lets a snapshot forget a parent that expires."""
@@ -554,3 +587,7 @@ def _paths(table: Table) -> Iterator[str]:
 
 def _properties_of(snapshot: Snapshot) -> dict[str, str]:
     return snapshot.summary.additional_properties if snapshot.summary else {}
+
+
+def _first_line(exc: Exception) -> str:
+    return f"{type(exc).__name__}: {str(exc).partition(chr(10))[0]}"

@@ -23,6 +23,7 @@ from uuid import uuid4
 from tubemq_client.errors import ConfigError
 from tubemq_provider.files.durable import missing_root
 from tubemq_provider.files.staging import StagingArea, verified_files
+from tubemq_provider.rows.changes.reduction import target_schema
 from tubemq_provider.sinks._database_address import (
     environment_problems,
     lagging_replica_problem,
@@ -34,6 +35,7 @@ from tubemq_provider.sinks._storage import as_document
 from tubemq_provider.sinks.sql.address import name_problem, normal_address, parse_address
 from tubemq_provider.sinks.sql.errors import plain_errors
 from tubemq_provider.windows.errors import CountMismatch, SinkDamaged
+from tubemq_provider.windows.following import Following
 from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.planning.other_scopes import one_of_each_scope
 from tubemq_provider.windows.protocols import (
@@ -74,6 +76,9 @@ class SqlSink(Sink):
       it was typed, as earlier releases did, keeps that name where it is typed so. Needed where
       parameters of the address lead elsewhere than it says.
 
+    - `following`: how the table follows changes: staged rows are the last changes of keys, and
+      are merged in the transaction that writes the window's row (`sinks.sql.merging`).
+
     What a driver raises is a `DatabaseError` without values of records and names of users.
     """
 
@@ -87,7 +92,9 @@ class SqlSink(Sink):
         *,
         staging_root: str | Path | None = None,
         identity: str | None = None,
+        following: Following | None = None,
     ) -> None:
+        self._following = following
         self._url, self._address = parse_address(url)
         if identity is None and (names := overruling(self._url.host, self._url.query)):
             raise ConfigError(
@@ -184,10 +191,13 @@ class SqlSink(Sink):
         return None if document is None else self._marker(document, window_id)
 
     @plain_errors
-    def recount(self, marker: Marker) -> Mapping[str, int]:
-        """See `Sink.recount`: rows of the window in the table, counted by the database."""
+    def recount(self, marker: Marker) -> Mapping[str, int] | None:
+        """See `Sink.recount`: rows of the window in the table, counted by the database. Later
+        windows take the rows of a table that follows changes."""
         import sqlalchemy as sa
 
+        if self._following is not None:
+            return None
         if not any(marker.counts.records.values()):
             return {}
         target = sa.table(
@@ -198,6 +208,12 @@ class SqlSink(Sink):
         with self._engine.connect() as connection:
             rows = connection.execute(query.group_by(target.c.partition)).all()
         return {str(partition): int(count) for partition, count in rows}
+
+    @plain_errors
+    def holds(self, marker: Marker) -> bool:
+        """See `Sink.holds`: False if the table of the window's rows was dropped. Rows may leave it
+        at any time."""
+        return marker.counts.total == 0 or self._exists(self._name)
 
     @plain_errors
     def window_ids(self) -> Iterable[str]:
@@ -232,6 +248,8 @@ class SqlSink(Sink):
         """See `Sink.check_columns`. Raises also for types that no table of this database keeps."""
         from tubemq_provider.sinks.sql.types import RowWriter
 
+        if self._following is not None:
+            columns = target_schema(columns, self._following)
         writer = RowWriter(self._name, self._schema, columns, self._engine.dialect)
         if writer.is_there(self._engine):
             writer.check(self._engine)
@@ -306,7 +324,16 @@ class SqlSink(Sink):
             if before is not None:
                 self._delete_rows(connection, plan.window_id)
             progress("window row written")
-            if writer is not None:
+            if writer is not None and self._following is not None:
+                from tubemq_provider.sinks.sql.merging import Merge
+
+                merge = Merge(self._following, writer, _schema_of(files), token)
+                for path in files:
+                    merge.stage(connection, path, plan.window_id)
+                    progress("file inserted")
+                merge.apply(connection)
+                progress("changes merged")
+            elif writer is not None:
                 for path in files:
                     writer.write(connection, path, plan.window_id)
                     progress("file inserted")
@@ -370,13 +397,18 @@ class SqlSink(Sink):
 
     def _prepare(self, files: list[Path]) -> RowWriter | None:
         """Make the tables; what writes rows of these files, None if there are no files."""
+        from tubemq_provider.sinks.sql.merging import index_key
         from tubemq_provider.sinks.sql.types import RowWriter
 
         self.make(self.windows)
         schema = _schema_of(files)
         if schema is None:
             return None
+        if self._following is not None:
+            schema = target_schema(schema, self._following)
         writer = RowWriter(self._name, self._schema, schema, self._engine.dialect)
+        if self._following is not None:
+            index_key(writer, self._following)
         self.make(writer.table)
         writer.check(self._engine)
         return writer

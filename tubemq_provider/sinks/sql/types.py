@@ -71,7 +71,13 @@ class RowWriter:
     """Writes the rows of files with one schema into one table, with their window's id."""
 
     def __init__(
-        self, name: str, schema_name: str | None, schema: pa.Schema, dialect: sa.Dialect
+        self,
+        name: str,
+        schema_name: str | None,
+        schema: pa.Schema,
+        dialect: sa.Dialect,
+        *,
+        temporary: bool = False,
     ) -> None:
         sqlite = dialect.name == "sqlite"
         _refuse_names(schema, dialect)
@@ -83,11 +89,12 @@ class RowWriter:
         self.table = sa.Table(
             name,
             sa.MetaData(schema=schema_name),
-            sa.Column(_WINDOW_ID, sa.String(255), nullable=False, index=True),
+            sa.Column(_WINDOW_ID, sa.String(255), nullable=False, index=not temporary),
             *(
                 sa.Column(field.name, sql_type(field.name, field.type), key=key)
                 for key, field in zip(self._names, schema, strict=True)
             ),
+            prefixes=["TEMPORARY"] if temporary else [],
         )
         self._convert = {
             key: convert

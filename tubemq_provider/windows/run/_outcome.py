@@ -52,6 +52,8 @@ def outcome(
         records=counts.records,
         bytes=counts.bytes,
         corrupt=counts.corrupt,
+        notices=counts.notices,
+        tables=counts.tables,
         gaps=merged_gaps(now.plan, now.marker),
         resets=now.plan.resets,
         has_more=now.plan.has_more,

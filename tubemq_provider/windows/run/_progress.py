@@ -264,8 +264,8 @@ def windows_lost(
     """Return the refusal to continue after windows that count as published but are not in the sink.
 
     `newest` is the marker of the group's newest window in the sink; `begin` the offsets after it,
-    if it is later than the lost ones. `empty`: the sink has no window at all, so that an epoch from
-    the beginning of the topic repeats none of an earlier epoch."""
+    if it is later than the lost ones. `empty`: the sink has no window of another scope, so that an
+    epoch from the beginning of the topic repeats none of an earlier epoch."""
     newest_id = newest.plan.window_id if newest else "none of the group"
     text = (
         f"group {scope.group!r} has its position after window {', '.join(lost)}, which counts as "

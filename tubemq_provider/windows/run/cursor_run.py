@@ -219,8 +219,9 @@ class CursorRun(WindowRun):
                 break
         beyond = newest is not None and (newest.plan.seq or 0) > position.seq
         begin = self._begin_anew(newest.plan) if newest is not None and beyond else None
+        others = len(ids) > len(numbers)
         raise windows_lost(
-            self._scope, position, lost, newest, begin, self._sink.identity, empty=not ids
+            self._scope, position, lost, newest, begin, self._sink.identity, empty=not others
         )
 
     def _look_for_holes(self) -> Iterator[str]:

@@ -31,6 +31,8 @@ class WindowResult:
     - `start`, `end`: the interval of a time window, RFC 3339; None for other kinds.
     - `records`: by partition key; `bytes`: of all bodies. From the marker when `replayed`.
     - `corrupt`: records that failed their checksum and were left out.
+    - `notices`: records without a row by kind, such as ``ddl`` and ``heartbeat`` of change streams.
+    - `tables`: of routed windows, the records read for each table and its rows, by address.
     - `empty`: there was nothing to read. `replayed`: the window was already published, by an
       earlier try or another run. `has_more`: a limit cut it short.
     - `position`: end of the published cursor windows; None for other kinds.
@@ -57,6 +59,8 @@ class WindowResult:
     records: Mapping[str, int] = field(default_factory=dict)
     bytes: int = 0
     corrupt: int = 0
+    notices: Mapping[str, int] = field(default_factory=dict)
+    tables: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     gaps: Gaps = field(default_factory=dict)
     has_more: bool = False
     pace: Throughput | None = None
@@ -115,6 +119,8 @@ class WindowResult:
             "absent": dict(self.absent),
             "missing": [list(span) for span in self.missing],
             "warnings": list(self.warnings),
+            **({"notices": dict(self.notices)} if self.notices else {}),
+            **({"tables": dict(self.tables)} if self.tables else {}),
         }
 
 
@@ -157,6 +163,10 @@ def event_document(
     if result.position is not None:
         document["position"] = result.position.to_document(scope.scope_hash, scope.space)
         document["recovered"] = list(result.recovered)
+    if result.notices:
+        document["notices"] = dict(result.notices)
+    if result.tables:
+        document["tables"] = dict(result.tables)
     if result.resets:
         document["resets"] = dict(result.resets)
     if result.missing:

@@ -17,13 +17,9 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from tests.provider.rows.decoded import batch
+from tests.provider.rows.decoded import decoded_both_ways
 from tests.provider.rows.differential.avro_cases import AvroCase, avro_case
 from tubemq_client.errors import ConfigError
-from tubemq_client.model import CorruptRecords
-from tubemq_provider.rows.decoding import BadRecord, BadRecords, RowDecoder
-from tubemq_provider.rows.spec import DecodeSpec
-from tubemq_provider.sources.tubemq.columns import RECORDS
 
 __all__ = ["Answer", "JavaAvro", "avro_differences", "fastavro_answers"]
 
@@ -97,15 +93,10 @@ def _same(one: Any, other: Any) -> bool:
 def _answers(case: AvroCase, policy: str) -> list[Answer]:
     spec = {"format": "avro", "schema": case.schema, "columns": ["offset"]}
     try:
-        decoder = RowDecoder(DecodeSpec.parse({**spec, "unsupported_fields": policy}), RECORDS)
+        rows, bad = decoded_both_ways({**spec, "unsupported_fields": policy}, case.bodies)
     except ConfigError as error:
         assert "no field with a column" in str(error), str(error)  # noqa: PT017
         return ["!a map has a key twice: nothing to compare"] * len(case.bodies)
-    bad: list[BadRecord] = []
-    rows = decoder.rows(
-        batch(case.bodies, decoder.read_schema), BadRecords(CorruptRecords.QUARANTINE, bad.append)
-    )
-    rows.validate(full=True)
     found: list[Answer] = [None] * len(case.bodies)
     for one in bad:
         found[one.position] = f"!{one.reason}"

@@ -6,7 +6,7 @@ By the name that the model gives them. Most are a method of the run that is left
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tests.provider.windows.exploration import MakeRun
@@ -14,6 +14,7 @@ from tests.provider.windows.model.player import LogEngine, TidySink
 from tests.provider.windows.world import ENTRY, MemorySink, Record
 from tubemq_provider.windows.cursor import Cursor, Position
 from tubemq_provider.windows.plan import WindowPlan
+from tubemq_provider.windows.planning.claims import ClaimBook
 from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
 from tubemq_provider.windows.policies import Policies
 from tubemq_provider.windows.protocols import (
@@ -26,6 +27,7 @@ from tubemq_provider.windows.protocols import (
     Step,
 )
 from tubemq_provider.windows.run._progress import same_window
+from tubemq_provider.windows.run.claimed_run import Change, ClaimedRun
 from tubemq_provider.windows.run.cursor_run import CursorRun
 
 
@@ -175,6 +177,70 @@ class JoinedForgotten(CursorRun):
         yield from super()._load()
 
 
+class ClaimsOverwritten(ClaimedRun):
+    def _change(self, change: Change) -> ClaimBook:
+        book = change(self._known())
+        if book is not None:
+            store = self._store
+            self._keep(store.change_cursor(lambda _: self._document(book)))
+        return self._known()
+
+
+class DeadClaimCounts(ClaimedRun):
+    def _adopt_dead_claim(self) -> Iterator[str]:
+        for claim in self._known().in_order():
+            over = self._store.is_over(claim.by)
+            yield "claimant asked for"
+            if over:
+                self._sink.marker(claim.plan.window_id)
+                yield "marker of claim read"
+                plan = claim.plan
+                self._change(lambda book, plan=plan: book.complete(plan))  # type: ignore[misc]
+                yield "claim completed"
+        self._reach()
+
+
+class AdoptedAnew(ClaimedRun):
+    def _plan(self) -> Iterator[str]:
+        for point in super()._plan():
+            if point == "claim adopted" and self._now.plan is not None:
+                ends = {place.key: end.max_offset for place, end in self._planner.ends().items()}
+                ranges = {
+                    key: (start, max(end, ends[key]))
+                    for key, (start, end) in self._now.plan.ranges.items()
+                }
+                self._now.plan = replace(self._now.plan, ranges=ranges)
+            yield point
+
+
+class PassesClaims(ClaimedRun):
+    def _change(self, change: Change) -> ClaimBook:
+        def passing(book: ClaimBook) -> ClaimBook | None:
+            changed = change(book)
+            return None if changed is None else _passed_over(changed)
+
+        return super()._change(passing)
+
+
+def _passed_over(book: ClaimBook) -> ClaimBook:
+    """Return the book with the position behind the last window that is done."""
+    last = max(book.done.values(), key=lambda plan: plan.seq or 0, default=None)
+    if last is None:
+        return book
+    return replace(book, position=Position(last.seq or 0, last.ends, last.anchors), done={})
+
+
+class HoleNotClaimed(ClaimedRun):
+    def _rebuild(self, accepted: Position | None, result: list[ClaimBook]) -> Iterator[str]:
+        yield from super()._rebuild(accepted, result)
+        result[:] = [_passed_over(replace(book, pending={})) for book in result]
+
+
+class NewestNotSeen(ClaimedRun):
+    def _refuse_lost_windows(self) -> Iterator[str]:
+        yield from CursorRun._refuse_lost_windows(self)
+
+
 class EngineThatSkips(LogEngine):
     """Reads what there is, and says nothing of what is not."""
 
@@ -237,6 +303,7 @@ class Planted:
     engine_type: type[LogEngine] | None = None
     planner_type: type[CursorPlanner] | None = None
     latest: bool = False
+    claims: bool = False
 
     def options(self) -> dict[str, Any]:
         """For a `Player`."""
@@ -264,6 +331,12 @@ PLANTED: Mapping[str, Planted] = {
     "JoinsAtItsEnd": Planted(planner_type=PlannerThatJoinsLate),
     "CapForgotten": Planted(engine_type=CappedEngine, planner_type=UncappedPlanner),
     "StopsEarly": Planted(engine_type=EngineThatStops),
+    "ClaimsOverwritten": Planted(ClaimsOverwritten, claims=True),
+    "DeadClaimCounts": Planted(DeadClaimCounts, claims=True),
+    "AdoptedAnew": Planted(AdoptedAnew, claims=True),
+    "PassesClaims": Planted(PassesClaims, claims=True),
+    "NewestNotSeen": Planted(NewestNotSeen, claims=True),
+    "HoleNotClaimed": Planted(HoleNotClaimed, claims=True),
 }
 
 __all__ = ["ENTRY", "PLANTED", "Planted", "Step"]

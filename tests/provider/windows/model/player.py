@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -148,6 +148,29 @@ class TryStore(FencedStore):
             MemoryOffsetStore.emit(self, self.event)
 
 
+class ClaimStore(TryStore):
+    """The same with claims, as the ledger keeps them."""
+
+    def __init__(self, player: Player, task: str) -> None:
+        super().__init__(player.journal, task, fenced=player.fenced)
+        self.player = player
+
+    def change_cursor(
+        self, change: Callable[[Document | None], Document | None]
+    ) -> Document | None:
+        self._fence()
+        wanted = change(self.load_cursor())
+        if wanted is not None:
+            MemoryOffsetStore.store_cursor(self, wanted)
+        return self.load_cursor()
+
+    def is_over(self, claimant: str) -> bool:
+        return claimant != self.writer and self.player.is_over(claimant)
+
+    def previous_cursor(self) -> Document | None:
+        return None
+
+
 @dataclass
 class Try:
     """A try that lives."""
@@ -172,8 +195,12 @@ class Player:
     engine_type: type[LogEngine] = LogEngine
     planner_type: type[CursorPlanner] = CursorPlanner
     latest: bool = False
+    claims: bool = False
 
     def __post_init__(self) -> None:
+        self.over: set[str] = set()
+        self.succeeded: set[str] = set()
+        self.published: list[int] = []
         self.log = Log(self.partitions, latest=self.latest)
         self.journal = MemoryJournal()
         self.backup: MemoryJournal | None = None
@@ -195,6 +222,8 @@ class Player:
             self.log.append(KEYS[action["partition"]], synced=action["synced"])
         elif name == "retain":
             self.log.low[KEYS[action["partition"]]] += 1
+        elif name == "give up":
+            self.give_up(action["task"])
         elif name == "lose some":
             self.lose(action["seq"])
         elif name == "backup":
@@ -218,7 +247,13 @@ class Player:
             older.store.superseded = True
             self.tries[task, True] = older
         self.attempts += 1
-        store = TryStore(self.journal, str(task), fenced=self.fenced)
+        self.over.discard(str(task))
+        self.succeeded.discard(str(task))
+        store = (
+            ClaimStore(self, str(task))
+            if self.claims
+            else TryStore(self.journal, str(task), fenced=self.fenced)
+        )
         planner = self.planner_type(
             self.scope,
             self.log.ends,
@@ -231,13 +266,34 @@ class Player:
         run = self.make_run(planner, store, self.sink, engine, attempt=f"try-{self.attempts}")
         self.tries[task, False] = Try(run.steps(), store)
 
+    def give_up(self, task: int) -> None:
+        """Airflow tries the task no more; an earlier try of it may still act."""
+        older = self.tries.pop((task, False), None)
+        if older is not None:
+            older.store.superseded = True
+            self.tries[task, True] = older
+        self.over.add(str(task))
+
+    def is_over(self, claimant: str) -> bool:
+        """Return whether a task has ended for good; nobody's claim is one of such a task."""
+        return claimant == "" or claimant in self.over | self.succeeded
+
     def step(self, task: int, *, zombie: bool) -> str:
+        before = set(self.lake())
+        try:
+            return self._step(task, zombie=zombie)
+        finally:
+            self.published += sorted(set(self.lake()) - before)
+
+    def _step(self, task: int, *, zombie: bool) -> str:
         actor = self.tries[task, zombie]
         try:
             while (reached := next(actor.steps)).point in PASSED:
                 pass
         except StopIteration:
             actor.store.succeed()
+            if not actor.store.superseded:
+                self.succeeded.add(str(task))
             del self.tries[task, zombie]
             return "done"
         except Exception as error:  # noqa: BLE001 - the model says which
@@ -252,6 +308,8 @@ class Player:
         self.log.crash()
 
     def wipe(self) -> None:
+        if self.claims:
+            self.tries.clear()
         self.journal.cursor = None
         self.journal.plans.clear()
 
@@ -259,13 +317,14 @@ class Player:
         self.journal.events.clear()
 
     def lose_newest(self) -> None:
-        self.lose(max(self.lake()))
+        self.lose(self.published[-1] if self.claims else max(self.lake()))
 
     def lose_oldest(self) -> None:
         del self.sink.windows[self.window_id(min(self.lake()))]
 
     def lose(self, seq: int) -> None:
         del self.sink.windows[self.window_id(seq)]
+        self.published.clear()
         self.tries.clear()
 
     def restore(self) -> None:
@@ -279,6 +338,7 @@ class Player:
         policy answers."""
         self.tries.clear()
         skips = False
+        self.over = {"0", "1", "2"}
         for _ in range(ALONE):
             self.journal.task_plans.clear()
             before = len(self.sink.windows)
@@ -303,7 +363,9 @@ class Player:
             str(plan["seq"]): plan
             for plan in (_plan(json.loads(text)) for text in journal.plans.values())
         }
+        claims = {"claims": _claims(cursor)} if self.claims and cursor else {}
         return {
+            **claims,
             "cursor": _position(cursor),
             "event": _position(events[0] if events else None),
             "plans": plans,
@@ -333,6 +395,20 @@ def _position(document: Document | None) -> dict[str, Any] | None:
     if document is None:
         return None
     return {"seq": document["seq"], "next": _offsets(document["next"])}
+
+
+def _claims(document: Document) -> dict[str, Any]:
+    pending = {}
+    for claim in document["pending"].values():
+        plan = _plan(claim["plan"])
+        pending[str(plan["seq"])] = {**plan, "by": int(claim["by"]) if claim["by"] else None}
+    done = [_plan(plan) for plan in document["done"].values()]
+    newest = sorted(int(window_id.split("-")[1]) for window_id in document.get("newest", ()))
+    return {
+        "pending": pending,
+        "done": {str(plan["seq"]): plan for plan in done},
+        "newest": newest,
+    }
 
 
 def _plan(document: Document) -> dict[str, Any]:

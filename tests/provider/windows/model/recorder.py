@@ -16,9 +16,9 @@ TRIES = 4
 class Recorder:
     """Plays what the dice say, as far as the model can do it, and keeps the trace."""
 
-    def __init__(self, seed: int, length: int = 90) -> None:
+    def __init__(self, seed: int, length: int = 90, *, claims: bool = False) -> None:
         self.dice = random.Random(seed)
-        self.player = Player(fenced=seed % 2 == 0, partitions=1 + seed % 3 % 2)
+        self.player = Player(fenced=seed % 2 == 0, partitions=1 + seed % 3 % 2, claims=claims)
         self.length = length
         self.tried = dict.fromkeys(range(TASKS), 0)
         self.points: dict[tuple[int, bool], str] = {}
@@ -31,8 +31,8 @@ class Recorder:
         actions = []
         for _ in range(self.length):
             action = self.choose()
-            if action["do"] in {"start", "retry"}:
-                self.tried[action["task"]] += 1
+            if action["do"] in {"start", "retry", "give up"}:
+                self.tried[action["task"]] += action["do"] != "give up"
                 older = self.points.pop((action["task"], False), "")
                 self.points[action["task"], True] = older
             point = self.player.act(action)
@@ -40,7 +40,12 @@ class Recorder:
                 self.points[action["task"], action["zombie"]] = point
                 action = {**action, "point": point}
             actions.append({**action, "after": self.player.seen()})
-        return {"fenced": self.player.fenced, "partitions": partitions, "actions": actions}
+        return {
+            "claims": self.player.claims,
+            "fenced": self.player.fenced,
+            "partitions": partitions,
+            "actions": actions,
+        }
 
     def choose(self) -> dict[str, Any]:
         if self.dice.random() < self.rate and (faults := list(self.faults())):
@@ -64,6 +69,14 @@ class Recorder:
             turn = task == 0 or self.tried[task - 1]
             if turn and self.tried[task] < TRIES and (task, True) not in self.player.tries:
                 yield self.begin(task)
+            if self.player.claims and self._may_give_up(task):
+                yield {"do": "give up", "task": task}
+
+    def _may_give_up(self, task: int) -> bool:
+        player, name = self.player, str(task)
+        if not self.tried[task] or name in player.over | player.succeeded:
+            return False
+        return (task, False) not in player.tries or (task, True) not in player.tries
 
     def begin(self, task: int) -> dict[str, Any]:
         first = self.tried[task] == 0
@@ -74,8 +87,11 @@ class Recorder:
         }
 
     def faults(self) -> Iterator[dict[str, Any]]:
-        player, log = self.player, self.player.log
+        player = self.player
         seen, lake = player.seen(), sorted(player.lake())
+        if player.claims:
+            yield from self._faults_of_claims()
+            return
         if seen["cursor"] or seen["plans"]:
             yield {"do": "wipe"}
         if seen["event"]:
@@ -90,11 +106,28 @@ class Recorder:
             yield {"do": "backup"}
         if player.backup is not None and self._older():
             yield {"do": "restore"}
+        yield from self._faults_of_brokers()
+
+    def _faults_of_brokers(self) -> Iterator[dict[str, Any]]:
+        log = self.player.log
         if any(log.stable[key] < len(log.records[key]) for key in KEYS):
             yield {"do": "crash"}
         for number, key in enumerate(log.keys):
             if log.low[key] < log.stable[key]:
                 yield {"do": "retain", "partition": number}
+
+    def _faults_of_claims(self) -> Iterator[dict[str, Any]]:
+        seen, lake = self.player.seen(), sorted(self.player.lake())
+        if seen["cursor"] and seen["event"]:
+            yield from ({"do": name} for name in ("wipe", "purge"))
+        if self.player.published:
+            yield {"do": "lose newest"}
+        reached = seen["cursor"]["seq"] if seen["cursor"] else 0
+        newest = seen["claims"]["newest"] if seen["cursor"] else []
+        old = len(lake) > 1 and lake[0] < reached and lake[0] not in newest
+        if old and not self._about_to_publish():
+            yield {"do": "lose oldest"}
+        yield from self._faults_of_brokers()
 
     def _about_to_publish(self) -> bool:
         """Return whether a try has looked for the last time: windows are not removed just then."""

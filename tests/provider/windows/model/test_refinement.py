@@ -15,15 +15,16 @@ import pytest
 from tests.provider.windows.model.binary import judged
 from tests.provider.windows.model.recorder import Recorder
 
-HISTORIES = int(os.environ.get("HISTORIES", "400"))
+HISTORIES = int(os.environ.get("HISTORIES", "200"))
 
 Trace = dict[str, Any]
 
 
+@pytest.mark.parametrize("claims", [False, True], ids=["cursor", "claims"])
 @pytest.mark.timeout(3600)
 @pytest.mark.slow
-def test_random_traces_of_the_real_run_are_steps_of_the_model() -> None:
-    answers = judged(Recorder(seed).trace() for seed in range(HISTORIES))
+def test_random_traces_of_the_real_run_are_steps_of_the_model(*, claims: bool) -> None:
+    answers = judged(Recorder(seed, claims=claims).trace() for seed in range(HISTORIES))
     assert len(answers) == HISTORIES
     assert {seed: answer for seed, answer in enumerate(answers) if answer != "accepted"} == {}
 
@@ -103,9 +104,46 @@ CHANGES: dict[str, Callable[[Trace], None]] = {
 }
 
 
+def _a_claim_gone(trace: Trace) -> None:
+    _after(trace, "plan: plan claimed")["claims"]["pending"].clear()
+
+
+def _claimed_by_another(trace: Trace) -> None:
+    _after(trace, "plan: plan claimed")["claims"]["pending"]["1"]["by"] += 1
+
+
+def _not_completed(trace: Trace) -> None:
+    claims = _after(trace, "plan: plan claimed")["claims"]
+    _after(trace, "advance: claim completed")["claims"] = claims
+
+
+def _position_not_moved(trace: Trace) -> None:
+    cursor = _after(trace, "plan: plan claimed")["cursor"]
+    _after(trace, "advance: claim completed")["cursor"] = cursor
+
+
+CHANGES_OF_CLAIMS: dict[str, Callable[[Trace], None]] = {
+    "claims are read once only": lambda trace: _left_out(trace, "publish: claims read again"),
+    "claimed before it is planned": lambda trace: _swapped(trace, "plan: plan created"),
+    "the claim is gone": _a_claim_gone,
+    "the claim is another task's": _claimed_by_another,
+    "the claim stays": _not_completed,
+    "the position stays": _position_not_moved,
+}
+
+
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_changed_trace_is_refused(name: str) -> None:
-    one = Recorder(0, length=0)
+    _refused(CHANGES[name], claims=False)
+
+
+@pytest.mark.parametrize("name", CHANGES_OF_CLAIMS)
+def test_a_changed_trace_of_claims_is_refused(name: str) -> None:
+    _refused(CHANGES_OF_CLAIMS[name], claims=True)
+
+
+def _refused(change: Callable[[Trace], None], *, claims: bool) -> None:
+    one = Recorder(0, length=0, claims=claims)
     whole: list[Trace] = []
     for action in (
         {"do": "append", "partition": 0, "synced": True},
@@ -117,9 +155,10 @@ def test_a_changed_trace_is_refused(name: str) -> None:
         action = {"do": "step", "task": 0, "zombie": False}
         point = one.player.act(action)
         whole.append({**action, "point": point, "after": one.player.seen()})
-    trace: Trace = {"fenced": True, "partitions": one.player.partitions, "actions": whole}
+    partitions = one.player.partitions
+    trace: Trace = {"claims": claims, "fenced": True, "partitions": partitions, "actions": whole}
     changed = copy.deepcopy(trace)
-    CHANGES[name](changed)
+    change(changed)
     assert changed != trace
     right, wrong = judged([trace, changed])
     assert right == "accepted"

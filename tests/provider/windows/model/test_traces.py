@@ -42,7 +42,7 @@ def test_a_real_run_with_the_mistake_comes_to_the_same_wrong_end(name: str) -> N
 @pytest.mark.parametrize("name", TRACES)
 def test_the_run_as_shipped_parts_from_the_trace(name: str) -> None:
     trace = _trace(name)
-    player = Player(trace["fenced"], trace["partitions"])
+    player = Player(trace["fenced"], trace["partitions"], claims=trace.get("claims", False))
     for action in trace["actions"]:
         key = (action.get("task"), action.get("zombie"))
         if action["do"] == "step" and key not in player.tries:

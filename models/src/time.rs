@@ -1,0 +1,710 @@
+//! Windows of time: `StandaloneRun`, its planner and the book of boundaries, as a model of its own.
+//!
+//! A window of time is the records between two boundaries. A boundary is resolved once, by whichever
+//! run needs it first, is fitted between its neighbours, and fixed in a turn: in a place that can be
+//! written once, by a run that has read all turns before. Steps are coarser than those of the real
+//! run, except where boundaries are fixed: there each turn is an action of its own.
+
+use std::cell::RefCell;
+use std::collections::HashSet;
+use std::hash::{BuildHasher, RandomState};
+
+use stateright::{Model, Property};
+
+use crate::state::{Log, Next, ABSENT, PARTITIONS, RECORDS};
+
+/// Windows, which lie between one boundary more.
+pub const HOURS: usize = 3;
+const INSTANTS: usize = HOURS + 1;
+const TASKS: usize = 3;
+
+/// Mistakes that can be planted here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Mistake {
+    NotFixed,
+    NotFitted,
+    NoTurns,
+    NotKept,
+    JoinsEverywhere,
+}
+
+impl Mistake {
+    pub const ALL: &'static [(Mistake, &'static str, &'static str)] = &[
+        (Mistake::NotFixed, "NotFixed", "each run resolves its boundaries itself"),
+        (Mistake::NotFitted, "NotFitted", "a boundary is not fitted between its neighbours"),
+        (Mistake::NoTurns, "NoTurns", "a boundary is fixed though others were fixed since it was fitted"),
+        (Mistake::NotKept, "NotKept", "no run looks at its boundaries again before publishing"),
+        (Mistake::JoinsEverywhere, "JoinsEverywhere", "a partition joins before the boundary that has it first"),
+    ];
+}
+
+#[derive(Clone, Copy)]
+pub struct Bounds {
+    pub tasks: u8,
+    pub tries: u8,
+    /// So many hours pass at most.
+    pub hours: u8,
+    pub records: u8,
+    pub partitions: (u8, u8),
+    pub faults: u8,
+    /// Whether boundaries are all that is lost.
+    pub only_boundaries: bool,
+    /// Whether a try begins only after all others are dead.
+    pub serial: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Plan {
+    start: Next,
+    end: Next,
+    from: Next,
+    joined: u8,
+}
+
+impl Plan {
+    fn bases(&self) -> Next {
+        let mut bases = self.start;
+        for (p, base) in bases.iter_mut().enumerate() {
+            *base = if self.joined & (1 << p) != 0 { ABSENT } else { *base };
+        }
+        bases
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Window {
+    plan: Plan,
+    records: u16,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Pc {
+    /// Read boundaries, published windows and this task's plan.
+    Look,
+    /// Fix this boundary in the next turn.
+    Turn(u8, Next),
+    Stored,
+    Marker,
+    Written,
+    /// Look again, right before publishing.
+    LookAgain,
+    TurnAgain(u8, Next),
+    Published,
+    Done,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Try {
+    pc: Pc,
+    superseded: bool,
+    skips: bool,
+    turn: u8,
+    fixed: [Option<Next>; INSTANTS],
+    plan: Option<Plan>,
+    records: u16,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+struct Task {
+    hour: u8,
+    tries: u8,
+    plan: Option<Plan>,
+    current: Option<Try>,
+    zombie: Option<Try>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum End {
+    Success,
+    /// The next try plans anew.
+    Again,
+    DataLoss,
+    /// An operator has to look.
+    Refused,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct State {
+    logs: [Log; PARTITIONS],
+    partitions: u8,
+    records: u8,
+    /// The hour of each record, by its number: it may come late.
+    hours: [u8; RECORDS],
+    now: u8,
+    fixed: [Option<Next>; INSTANTS],
+    turn: u8,
+    lake: [Option<Window>; HOURS],
+    accepted: [Option<Plan>; HOURS],
+    tasks: [Task; TASKS],
+    faults: u8,
+    lost: u16,
+    gaps: u16,
+    /// Hours whose windows the lake has lost, a bit each.
+    gone: u8,
+    boundaries_lost: bool,
+    false_alarm: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Action {
+    Step { task: u8, zombie: bool },
+    Start { task: u8, hour: u8 },
+    Retry { task: u8 },
+    Append { partition: u8, hour: u8, synced: bool },
+    Hour,
+    AddPartition,
+    LoseWindow { hour: u8 },
+    LoseBoundary { instant: u8 },
+    LoseBoundaries,
+    Wipe,
+    Purge,
+    Crash,
+    Retain { partition: u8 },
+}
+
+#[derive(Clone)]
+pub struct TimeProtocol {
+    pub bounds: Bounds,
+    pub mistake: Option<Mistake>,
+}
+
+fn merged(first: Option<Next>, second: Option<Next>) -> Option<Next> {
+    first.or(second)
+}
+
+impl TimeProtocol {
+    fn is(&self, mistake: Mistake) -> bool {
+        self.mistake == Some(mistake)
+    }
+
+    /// The boundary at `instant` as windows of the lake have it.
+    fn of_windows(state: &State, instant: usize) -> Option<Next> {
+        let after = state.lake.get(instant).copied().flatten().map(|w| w.plan.bases());
+        let before = instant.checked_sub(1).and_then(|h| state.lake[h]).map(|w| w.plan.end);
+        merged(before, after)
+    }
+
+    /// Where an instant is in each partition, as its records are now: behind the last older one.
+    fn resolved(state: &State, instant: usize) -> Next {
+        let mut next = [ABSENT; PARTITIONS];
+        for p in 0..state.partitions as usize {
+            let log = state.logs[p];
+            let older = (log.low..log.stable).rev().find(|o| {
+                let number = log.records[*o as usize];
+                usize::from(state.hours[number as usize]) < instant
+            });
+            next[p] = older.map_or(log.low, |o| o + 1);
+        }
+        next
+    }
+
+    fn fitted(&self, known: &[Option<Next>; INSTANTS], instant: usize, answer: Next) -> Next {
+        let below = known[..instant].iter().rev().find_map(|b| *b);
+        let above = known[instant + 1..].iter().find_map(|b| *b);
+        if self.is(Mistake::NotFitted) {
+            return answer;
+        }
+        let mut next = below.unwrap_or([ABSENT; PARTITIONS]);
+        for p in (0..PARTITIONS).filter(|p| answer[*p] != ABSENT) {
+            let joins_later = above.is_some_and(|a| a[p] == ABSENT);
+            if joins_later && !self.is(Mistake::JoinsEverywhere) {
+                continue;
+            }
+            let low = below.map_or(0, |b| if b[p] == ABSENT { 0 } else { b[p] });
+            next[p] = answer[p].max(low);
+            if let Some(high) = above.map(|a| a[p]).filter(|a| *a != ABSENT) {
+                next[p] = next[p].min(high);
+            }
+        }
+        next
+    }
+
+    /// All boundaries that a run knows, fixed or in a window; whether they agree.
+    fn known(state: &State) -> ([Option<Next>; INSTANTS], bool) {
+        let mut known = state.fixed;
+        let mut agree = true;
+        for instant in 0..INSTANTS {
+            let windows = Self::of_windows(state, instant);
+            if let (Some(fixed), Some(window)) = (known[instant], windows) {
+                agree &= same_edge(fixed, window);
+            }
+            known[instant] = merged(known[instant], windows);
+        }
+        (known, agree && in_order(&known))
+    }
+
+    fn act(&self, state: &mut State, task: usize, zombie: bool) {
+        let found = &mut state.tasks[task];
+        let slot = if zombie { &mut found.zombie } else { &mut found.current };
+        let mut me = slot.take().expect("it lives");
+        let end = self.step(state, task, &mut me);
+        let found = &mut state.tasks[task];
+        let slot = if zombie { &mut found.zombie } else { &mut found.current };
+        if end.is_none() {
+            *slot = Some(me);
+        }
+        let harmed = state.gone != 0 || state.boundaries_lost;
+        if end == Some(End::Refused) && !harmed {
+            state.false_alarm = true;
+        }
+    }
+
+    fn step(&self, state: &mut State, task: usize, me: &mut Try) -> Option<End> {
+        let hour = usize::from(state.tasks[task].hour);
+        match me.pc {
+            Pc::Look => return self.look(state, task, me, hour),
+            Pc::Turn(instant, next) => {
+                if state.turn == me.turn || self.is(Mistake::NoTurns) {
+                    state.turn += 1;
+                    state.fixed[instant as usize].get_or_insert(next);
+                }
+                me.pc = Pc::Look;
+            }
+            Pc::Stored => {
+                if me.superseded {
+                    return Some(End::Again);
+                }
+                state.tasks[task].plan = me.plan;
+                me.pc = Pc::Marker;
+            }
+            Pc::Marker => match state.lake[hour] {
+                Some(window) => {
+                    me.plan = Some(window.plan);
+                    me.pc = Pc::Done;
+                }
+                None => me.pc = Pc::Written,
+            },
+            Pc::Written => {
+                let plan = me.plan.expect("it was planned");
+                me.records = 0;
+                for p in (0..PARTITIONS).filter(|p| plan.end[*p] != ABSENT) {
+                    let log = state.logs[p];
+                    for offset in plan.from[p]..plan.end[p] {
+                        if offset >= log.low && offset < log.len {
+                            me.records |= 1 << log.records[offset as usize];
+                        } else if !me.skips && state.lake[hour].is_none() {
+                            return Some(End::DataLoss);
+                        }
+                    }
+                }
+                me.pc = if self.is(Mistake::NotKept) { Pc::Published } else { Pc::LookAgain };
+            }
+            Pc::LookAgain => {
+                let plan = me.plan.expect("it was planned");
+                if state.lake[hour].is_some() {
+                    me.pc = Pc::Published; // its marker decides
+                    return None;
+                }
+                let (known, agree) = Self::known(state);
+                if !agree {
+                    return Some(End::Refused);
+                }
+                let edges = [(hour, plan.bases()), (hour + 1, plan.end)];
+                for (instant, edge) in edges {
+                    if known[instant].is_some_and(|b| !same_edge(b, edge)) {
+                        return Some(End::Again);
+                    }
+                    if state.fixed[instant].is_none() && !self.is(Mistake::NotFixed) {
+                        let mut with = known;
+                        with[instant] = Some(edge);
+                        if !in_order(&with) {
+                            return Some(End::Again);
+                        }
+                        me.turn = state.turn;
+                        me.pc = Pc::TurnAgain(instant as u8, edge);
+                        return None;
+                    }
+                }
+                me.pc = Pc::Published;
+            }
+            Pc::TurnAgain(instant, next) => {
+                if state.turn == me.turn {
+                    state.turn += 1;
+                    state.fixed[instant as usize].get_or_insert(next);
+                }
+                me.pc = Pc::LookAgain;
+            }
+            Pc::Published => {
+                let plan = me.plan.expect("it was planned");
+                if state.lake[hour].is_none() {
+                    for p in (0..PARTITIONS).filter(|p| plan.end[*p] != ABSENT) {
+                        let log = state.logs[p];
+                        for offset in plan.start[p]..plan.end[p] {
+                            let number = 1u16 << log.records[offset as usize];
+                            if me.records & number == 0 && (me.skips || offset < plan.from[p]) {
+                                state.gaps |= number;
+                            }
+                        }
+                    }
+                    state.gone &= !(1 << hour);
+                    state.lake[hour] = Some(Window { plan, records: me.records });
+                }
+                me.plan = state.lake[hour].map(|w| w.plan);
+                me.pc = Pc::Done;
+            }
+            Pc::Done => {
+                if !me.superseded {
+                    state.accepted[hour] = me.plan;
+                }
+                return Some(End::Success);
+            }
+        }
+        None
+    }
+
+    fn look(&self, state: &mut State, task: usize, me: &mut Try, hour: usize) -> Option<End> {
+        if let Some(window) = state.lake[hour] {
+            me.plan = Some(window.plan);
+            me.pc = Pc::Stored;
+            return None;
+        }
+        let (known, agree) = Self::known(state);
+        if !agree {
+            return Some(End::Refused);
+        }
+        me.turn = state.turn;
+        me.fixed = known;
+        let mut edges = [[ABSENT; PARTITIONS]; 2];
+        for (edge, instant) in edges.iter_mut().zip([hour, hour + 1]) {
+            let answer = || self.fitted(&known, instant, Self::resolved(state, instant));
+            let next = known[instant].unwrap_or_else(answer);
+            if state.fixed[instant].is_none() && !self.is(Mistake::NotFixed) {
+                me.pc = Pc::Turn(instant as u8, next);
+                return None;
+            }
+            *edge = next;
+        }
+        let [before, after] = edges;
+        let own = state.tasks[task].plan;
+        if let Some(plan) = own.filter(|p| same_edge(p.bases(), before) && p.end == after) {
+            me.plan = Some(plan);
+            me.pc = Pc::Marker;
+            return None;
+        }
+        let mut plan = Plan { start: before, end: after, from: before, joined: 0 };
+        for p in 0..PARTITIONS {
+            if after[p] == ABSENT {
+                if before[p] != ABSENT && before[p] != 0 {
+                    return Some(End::Refused);
+                }
+                plan.start[p] = ABSENT;
+                plan.from[p] = ABSENT;
+                continue;
+            }
+            let low = state.logs[p].low;
+            if before[p] == ABSENT {
+                plan.joined |= 1 << p;
+                plan.start[p] = low.min(after[p]);
+            }
+            if plan.start[p] > after[p] {
+                return Some(End::Refused);
+            }
+            plan.from[p] = plan.start[p].max(low.min(after[p]));
+            if plan.from[p] > plan.start[p] && !me.skips {
+                return Some(End::DataLoss);
+            }
+        }
+        // The lake has lost this window together with its boundaries: other offsets would be written
+        // under its name.
+        if state.accepted[hour].is_some_and(|a| a.start != plan.start || a.end != plan.end) {
+            return Some(End::Refused);
+        }
+        me.plan = Some(plan);
+        me.pc = Pc::Stored;
+        None
+    }
+
+    fn begin(&self, skips: bool) -> Try {
+        Try { pc: Pc::Look, superseded: false, skips, turn: 0, fixed: [None; INSTANTS], plan: None, records: 0 }
+    }
+
+    fn stop(&self, state: &mut State) {
+        for task in &mut state.tasks {
+            task.current = None;
+            task.zombie = None;
+        }
+    }
+
+    fn apply(&self, state: &mut State, action: Action) {
+        match action {
+            Action::Step { task, zombie } => return self.act(state, task as usize, zombie),
+            Action::Start { task, .. } | Action::Retry { task } => {
+                if self.bounds.serial {
+                    self.stop(state);
+                }
+                let found = &mut state.tasks[task as usize];
+                if let Action::Start { hour, .. } = action {
+                    found.hour = hour;
+                }
+                if let Some(mut older) = found.current.take() {
+                    older.superseded = true;
+                    found.zombie = Some(older);
+                }
+                found.tries += 1;
+                found.current = Some(self.begin(false));
+                return;
+            }
+            Action::Append { partition, hour, synced } => {
+                let log = &mut state.logs[partition as usize];
+                log.records[log.len as usize] = state.records;
+                state.hours[state.records as usize] = hour;
+                log.len += 1;
+                if synced {
+                    log.stable = log.len;
+                }
+                state.records += 1;
+                return;
+            }
+            Action::Hour => {
+                state.now += 1;
+                return;
+            }
+            Action::AddPartition => {
+                state.partitions += 1;
+                return;
+            }
+            Action::LoseWindow { hour } => {
+                let window = state.lake[hour as usize].take().expect("it is there");
+                state.lost |= window.records;
+                state.gone |= 1 << hour;
+                self.stop(state);
+            }
+            Action::LoseBoundary { instant } => {
+                state.fixed[instant as usize] = None;
+                state.boundaries_lost = true;
+            }
+            Action::LoseBoundaries => {
+                state.fixed = [None; INSTANTS];
+                state.boundaries_lost = true;
+            }
+            Action::Wipe => state.tasks.iter_mut().for_each(|t| t.plan = None),
+            Action::Purge => state.accepted = [None; HOURS],
+            Action::Crash => {
+                for log in &mut state.logs {
+                    log.len = log.stable;
+                    for offset in log.len as usize..RECORDS {
+                        log.records[offset] = 0;
+                    }
+                }
+            }
+            Action::Retain { partition } => state.logs[partition as usize].low += 1,
+        }
+        state.faults += 1;
+    }
+
+    pub fn problem(&self, state: &State) -> Option<&'static str> {
+        if state.false_alarm {
+            return Some("no error where nothing was lost");
+        }
+        let mut there = 0u16;
+        for (hour, window) in state.lake.iter().enumerate() {
+            let Some(window) = window else { continue };
+            if there & window.records != 0 {
+                return Some("each record once");
+            }
+            there |= window.records;
+            if let Some(next) = state.lake.get(hour + 1).copied().flatten() {
+                if !same_edge(window.plan.end, next.plan.bases()) {
+                    return Some("windows follow each other");
+                }
+            }
+            for p in (0..PARTITIONS).filter(|p| window.plan.end[*p] != ABSENT) {
+                let log = state.logs[p];
+                for offset in window.plan.start[p].max(log.low)..window.plan.end[p].min(log.len) {
+                    if (window.records | state.gaps) & (1 << log.records[offset as usize]) == 0 {
+                        return Some("a window holds its records");
+                    }
+                }
+            }
+        }
+        if !self.recovers(state) {
+            return Some("a group comes to its end");
+        }
+        None
+    }
+
+    /// Whether one undisturbed run of each hour brings every record up to the last boundary into a
+    /// window, or an error that lost windows or boundaries explain.
+    fn recovers(&self, state: &State) -> bool {
+        thread_local! {
+            static KNOWN: RefCell<(HashSet<u64>, RandomState)> = RefCell::default();
+        }
+        let mut alone = state.clone();
+        alone.tasks = Default::default();
+        alone.faults = 0;
+        alone.turn = 0;
+        let key = KNOWN.with_borrow(|(_, hasher)| hasher.hash_one((&alone, self.mistake)));
+        if KNOWN.with_borrow(|(known, _)| known.contains(&key)) {
+            return true;
+        }
+        let fine = self.alone(&mut alone);
+        if fine {
+            KNOWN.with_borrow_mut(|(known, _)| known.insert(key));
+        }
+        fine
+    }
+
+    fn alone(&self, state: &mut State) -> bool {
+        let now = usize::from(state.now);
+        let harmed = state.gone != 0 || state.boundaries_lost;
+        for hour in 0..now {
+            let mut skips = false;
+            for _ in 0..4 {
+                if state.lake[hour].is_some() {
+                    break;
+                }
+                state.tasks = Default::default();
+                state.tasks[0].hour = hour as u8;
+                let mut me = self.begin(skips);
+                let end = loop {
+                    if let Some(end) = self.step(state, 0, &mut me) {
+                        break end;
+                    }
+                };
+                match end {
+                    End::DataLoss => skips = true,
+                    End::Refused => return harmed,
+                    End::Again | End::Success => {}
+                }
+            }
+            if state.lake[hour].is_none() {
+                return false;
+            }
+        }
+        let (Some(first), Some(last)) = (state.lake[0], now.checked_sub(1).and_then(|h| state.lake[h])) else {
+            return true;
+        };
+        let there = state.lake.iter().flatten().fold(state.lost | state.gaps, |all, w| all | w.records);
+        (0..PARTITIONS).filter(|p| last.plan.end[*p] != ABSENT).all(|p| {
+            let log = state.logs[p];
+            let begin = if first.plan.start[p] == ABSENT { 0 } else { first.plan.start[p] };
+            (begin.max(log.low)..last.plan.end[p].min(log.len)).all(|o| there & (1 << log.records[o as usize]) != 0)
+        })
+    }
+}
+
+/// Whether two boundaries are the same: a partition that one of them lacks counts as 0.
+fn same_edge(one: Next, other: Next) -> bool {
+    let at = |o: u8| if o == ABSENT { 0 } else { o };
+    (0..PARTITIONS).all(|p| at(one[p]) == at(other[p]) || one[p] == ABSENT || other[p] == ABSENT)
+}
+
+fn in_order(known: &[Option<Next>; INSTANTS]) -> bool {
+    let mut at = [0; PARTITIONS];
+    for boundary in known.iter().flatten() {
+        for p in 0..PARTITIONS {
+            let here = if boundary[p] == ABSENT { 0 } else { boundary[p] };
+            if here < at[p] {
+                return false;
+            }
+            at[p] = here;
+        }
+    }
+    true
+}
+
+impl Model for TimeProtocol {
+    type State = State;
+    type Action = Action;
+
+    fn init_states(&self) -> Vec<State> {
+        vec![State {
+            logs: [Log::default(); PARTITIONS],
+            partitions: self.bounds.partitions.0,
+            records: 0,
+            hours: [0; RECORDS],
+            now: 0,
+            fixed: [None; INSTANTS],
+            turn: 0,
+            lake: [None; HOURS],
+            accepted: [None; HOURS],
+            tasks: [Task::default(); TASKS],
+            faults: 0,
+            lost: 0,
+            gaps: 0,
+            gone: 0,
+            boundaries_lost: false,
+            false_alarm: false,
+        }]
+    }
+
+    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
+        if state.false_alarm {
+            return;
+        }
+        let bounds = &self.bounds;
+        for task in 0..bounds.tasks {
+            let found = &state.tasks[task as usize];
+            for (zombie, one) in [(false, found.current), (true, found.zombie)] {
+                if one.is_some() {
+                    actions.push(Action::Step { task, zombie });
+                }
+            }
+            let turn = task == 0 || state.tasks[task as usize - 1].tries > 0;
+            if found.tries == 0 && turn {
+                actions.extend((0..state.now).map(|hour| Action::Start { task, hour }));
+            } else if found.tries > 0 && found.tries < bounds.tries && found.zombie.is_none() {
+                actions.push(Action::Retry { task });
+            }
+        }
+        let unsynced = state.faults < bounds.faults && !bounds.only_boundaries;
+        for partition in (0..state.partitions).filter(|_| state.records < bounds.records) {
+            // A record is of the present hour, or late by some.
+            for hour in 0..=state.now.min(bounds.hours - 1) {
+                actions.push(Action::Append { partition, hour, synced: true });
+                if unsynced {
+                    actions.push(Action::Append { partition, hour, synced: false });
+                }
+            }
+        }
+        if state.now < bounds.hours {
+            actions.push(Action::Hour);
+        }
+        if state.partitions < bounds.partitions.1 {
+            actions.push(Action::AddPartition);
+        }
+        if state.faults >= bounds.faults {
+            return;
+        }
+        let tries = || state.tasks.iter().flat_map(|t| [t.current, t.zombie]).flatten();
+        // No boundary is lost between a try's last look and its publication.
+        if tries().all(|t| t.pc != Pc::Published) {
+            let fixed = |i: &u8| state.fixed[*i as usize].is_some();
+            actions.extend((0..INSTANTS as u8).filter(fixed).map(|instant| Action::LoseBoundary { instant }));
+            if state.fixed.iter().flatten().count() > 1 {
+                actions.push(Action::LoseBoundaries);
+            }
+        }
+        if bounds.only_boundaries {
+            return;
+        }
+        actions.extend(
+            (0..HOURS as u8).filter(|h| state.lake[*h as usize].is_some()).map(|hour| Action::LoseWindow { hour }),
+        );
+        if state.tasks.iter().any(|t| t.plan.is_some()) {
+            actions.push(Action::Wipe);
+        }
+        if state.accepted != [None; HOURS] {
+            actions.push(Action::Purge);
+        }
+        if state.logs.iter().any(|log| log.stable < log.len) {
+            actions.push(Action::Crash);
+        }
+        for partition in 0..state.partitions {
+            let log = &state.logs[partition as usize];
+            if log.low < log.stable {
+                actions.push(Action::Retain { partition });
+            }
+        }
+    }
+
+    fn next_state(&self, state: &State, action: Action) -> Option<State> {
+        let mut next = state.clone();
+        self.apply(&mut next, action);
+        Some(next)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        vec![Property::always("guarantees", |model: &TimeProtocol, state| model.problem(state).is_none())]
+    }
+}

@@ -1,0 +1,218 @@
+"""Tables that follow a database: after every window they equal it, whatever dies in between."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from tests.provider.changes.history import SCHEMA, VERSIONS, Database, Row, reader_of
+from tests.provider.sinks.postgres import postgres_server
+from tests.provider.windows.fake_reader import TOPIC, ends_of
+from tubemq_provider.engines.inline import InlineEngine
+from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
+from tubemq_provider.rows.spec import DecodeSpec
+from tubemq_provider.sinks.factory import sink_for
+from tubemq_provider.windows.errors import ChangeOrderUnclear
+from tubemq_provider.windows.following import Following
+from tubemq_provider.windows.plan import WindowScope
+from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
+from tubemq_provider.windows.planning.standalone_planner import ExplicitPlanner
+from tubemq_provider.windows.policies import Policies
+from tubemq_provider.windows.protocols import Step
+from tubemq_provider.windows.run.kinds import window_run
+
+WINDOWS = int(os.environ.get("TUBEMQ_FOLLOWED_WINDOWS", "6"))
+"""Windows of a history; more by hand."""
+
+
+class Died(BaseException):
+    """The process is gone."""
+
+
+class DieAfter:
+    """Observer that ends the run after a number of points."""
+
+    def __init__(self, points: int) -> None:
+        self.points = points
+
+    def at(self, step: Step, point: str) -> None:
+        self.points -= 1
+        if self.points < 0:
+            raise Died
+
+
+class Never:
+    def at(self, step: Step, point: str) -> None:
+        """Go on."""
+
+
+class Table:
+    """A followed table in one kind of sink."""
+
+    def __init__(self, spec: str, rows: Callable[[], list[Row]], following: Following) -> None:
+        self.spec, self.rows, self.following = spec, rows, following
+        self.journal = MemoryJournal()
+
+    def run(
+        self,
+        database: Database,
+        task: str,
+        observer: Any = None,
+        explicit: tuple[Any, Any] | None = None,
+    ) -> Any:
+        sink = sink_for(self.spec, following=self.following)
+        scope = WindowScope("c1", TOPIC, "g1", sink.identity)
+        ends = dict(database.ends())
+        planner: Any = CursorPlanner(
+            scope, lambda: ends_of(ends), initial_position="earliest", policies=Policies()
+        )
+        if explicit is not None:
+            planner = ExplicitPlanner(scope, *explicit, lambda: ends_of(ends), Policies(), None)
+        decode = DecodeSpec.parse(
+            {"format": database.format, "schema": SCHEMA, "columns": ["partition"], "before": True}
+        )
+        engine = InlineEngine(reader_of(database), decode=decode, following=self.following)
+        store = MemoryOffsetStore(self.journal, task=task)
+        observer = Never() if observer is None else observer
+        return window_run(planner, store, sink, engine, attempt="a", observer=observer).run()
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[str]:
+    with postgres_server() as url:
+        yield url
+
+
+def table_of(kind: str, place: Any, following: Following) -> Table:
+    where = "" if following.soft_delete is None else f" WHERE NOT {following.soft_delete}"
+    if kind == "delta":
+        from deltalake import DeltaTable
+
+        def in_delta() -> list[Row]:
+            read = DeltaTable(str(place / "goods")).to_pyarrow_table().to_pylist()
+            live = [r for r in read if not r.get(following.soft_delete or "")]
+            return sorted((r["id"], r["name"], r["price"]) for r in live)
+
+        return Table(f"delta:{place}/goods", in_delta, following)
+    url = f"sqlite:///{place}/lake.db" if kind == "sqlite" else str(place)
+
+    def in_database() -> list[Row]:
+        engine = sa.create_engine(url, poolclass=sa.NullPool)
+        with engine.connect() as connection:
+            query = f"SELECT id, name, price FROM goods{where} ORDER BY id"
+            return [tuple(row) for row in connection.execute(sa.text(query))]
+
+    if kind == "postgresql":
+        engine = sa.create_engine(url, poolclass=sa.NullPool)
+        with engine.begin() as connection:
+            for name in ("goods", "tubemq_windows", "tubemq_boundaries"):
+                connection.execute(sa.text(f"DROP TABLE IF EXISTS {name}"))
+    mark = "&" if "?" in url else "?"
+    return Table(f"{url}{mark}table=goods", in_database, following)
+
+
+def place_of(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+    return request.getfixturevalue("postgres") if kind == "postgresql" else tmp_path
+
+
+CASES = [
+    ("sqlite", "debezium", True), ("sqlite", "canal", False), ("sqlite", "maxwell", False),
+    ("postgresql", "maxwell", True), ("postgresql", "canal", False), ("delta", "debezium", False),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "format_", "soft"), CASES)
+def test_after_every_window_the_table_equals_the_database(
+    kind: str, format_: str, soft: bool, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    following = Following("changes", ("id",), VERSIONS[format_], "gone" if soft else None)
+    table = table_of(kind, place_of(kind, request, tmp_path), following)
+    database = Database(format_, seed=WINDOWS)
+    for number in range(WINDOWS):
+        database.play(12)
+        for attempt in range(database.random.randint(0, 2)):
+            try:
+                table.run(database, f"t{number}", DieAfter(database.random.randint(0, 25)))
+            except Died:
+                continue
+            assert attempt >= 0
+        table.run(database, f"t{number}")
+        assert table.rows() == database.rows(), f"window {number}"
+        replayed = table.run(database, f"t{number}")
+        assert replayed.replayed or replayed.empty
+        assert table.rows() == database.rows()
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "delta"])
+def test_the_offset_is_the_order_where_a_key_stays_in_its_partition(
+    kind: str, tmp_path: Path
+) -> None:
+    table = table_of(kind, tmp_path, Following("changes", ("id",)))
+    database = Database("debezium", seed=3, move_keys=False)
+    for number in range(3):
+        database.play(15)
+        table.run(database, f"t{number}")
+        assert table.rows() == database.rows()
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "delta"])
+def test_a_key_of_two_partitions_is_refused_without_a_version(kind: str, tmp_path: Path) -> None:
+    table = table_of(kind, tmp_path, Following("changes", ("id",)))
+    database = Database("debezium", seed=3, move_keys=False)
+    database.logs["1:0"] = [_insert(1, "a")]
+    table.run(database, "t1")
+    database.logs["2:0"] = [_insert(1, "b")]
+    with pytest.raises(ChangeOrderUnclear, match="version="):
+        table.run(database, "t2")
+    assert table.rows() == [(1, "a", None)]
+    database.logs["1:0"].append(_insert(2, "c"))
+    database.logs["2:0"].append(_insert(2, "d"))
+    with pytest.raises(ChangeOrderUnclear, match="version="):
+        table.run(database, "t3")
+
+
+def _insert(key: int, name: str) -> bytes:
+    row = f'{{"id": {key}, "name": "{name}"}}'
+    return f'{{"op": "c", "before": null, "after": {row}, "source": {{"lsn": 1}}}}'.encode()
+
+
+def test_windows_in_any_order_reach_the_database_with_versions_and_soft_deletes(
+    tmp_path: Path,
+) -> None:
+    following = Following("changes", ("id",), "_source_position", "gone")
+    table = table_of("sqlite", tmp_path, following)
+    database = Database("debezium", seed=11)
+    cuts = [dict.fromkeys(database.keys, 0)]
+    for _ in range(5):
+        database.play(10)
+        cuts.append(dict(database.ends()))
+    spans = list(pairwise(cuts))
+    database.random.shuffle(spans)
+    for number, span in enumerate(spans):
+        table.run(database, f"b{number}", explicit=span)
+    assert table.rows() == database.rows()
+
+
+def test_upserts_keep_the_last_row_of_a_key(tmp_path: Path) -> None:
+    following = Following("upsert", ("id",))
+    table = table_of("sqlite", tmp_path, following)
+    database = Database("debezium", seed=1)
+    database.logs["1:0"] = [b'{"id": 1, "name": "a"}', b'{"id": 1, "name": "b"}', b'{"id": 2}']
+    database.format = "json"
+    sink = sink_for(table.spec, following=following)
+    scope = WindowScope("c1", TOPIC, "g1", sink.identity)
+    planner = CursorPlanner(
+        scope, lambda: ends_of(database.ends()), initial_position="earliest", policies=Policies()
+    )
+    decode = DecodeSpec.parse({"format": "json", "schema": SCHEMA, "columns": ["partition"]})
+    engine = InlineEngine(reader_of(database), decode=decode, following=following)
+    store = MemoryOffsetStore(MemoryJournal(), task="t")
+    result = window_run(planner, store, sink, engine, attempt="a", observer=Never()).run()
+    assert table.rows() == [(1, "b", None), (2, None, None)]
+    assert result.total == 2

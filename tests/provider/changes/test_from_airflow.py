@@ -1,0 +1,134 @@
+"""Followed tables and routes through the operator's job, on a broker."""
+
+from __future__ import annotations
+
+import json
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from tubemq_client import Partition, Record
+from tubemq_client.embedded import EmbeddedTubeMQ
+from tubemq_client.errors import ConfigError
+from tubemq_provider.hooks.tubemq import TubeMQHook
+from tubemq_provider.ingest.arguments import IngestArguments
+from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
+from tubemq_provider.operators.job import open_job
+from tubemq_provider.sinks.read import read_windows
+from tubemq_provider.task_arguments import parse
+from tubemq_provider.windows.protocols import Step
+
+pytestmark = [pytest.mark.airflow, pytest.mark.timeout(60)]
+
+TOPIC = "orders"
+DEBEZIUM = {"format": "debezium", "schema": "id int, name string"}
+
+
+class Silent:
+    def at(self, step: Step, point: str) -> None:
+        """Go on."""
+
+
+class Scene:
+    def __init__(self, hook: TubeMQHook, mq: EmbeddedTubeMQ) -> None:
+        self.hook, self.mq = hook, mq
+        self.journal = MemoryJournal()
+
+    def produce(self, *records: tuple[str, bytes]) -> None:
+        place = Partition(1, TOPIC, 0)
+        made = [Record(body, partition=place, stream_id=stream) for stream, body in records]
+        list(self.hook.produce(TOPIC, made))
+        self.mq.broker(1).store(TOPIC, 0).flush()
+
+    def run(self, task: str, **arguments: Any) -> Any:
+        given = {"topic": TOPIC, "group": "lake", "cluster": "test", "engine": "inline"}
+        checked = parse(IngestArguments, {**given, "initial_position": "earliest", **arguments})
+        job = open_job(checked, self.hook, (None, None), ExitStack())
+        store = MemoryOffsetStore(self.journal, task=task)
+        return job.run(store, attempt=task, serialised=True, observer=Silent())
+
+
+@pytest.fixture
+def scene(hook: TubeMQHook, mq: EmbeddedTubeMQ) -> Scene:
+    return Scene(hook, mq)
+
+
+def change(op: str, before: Any, after: Any, lsn: int) -> bytes:
+    source = {"lsn": lsn}
+    return json.dumps({"op": op, "before": before, "after": after, "source": source}).encode()
+
+
+def rows(path: Path, table: str) -> list[Any]:
+    with sa.create_engine(f"sqlite:///{path}/lake.db").connect() as connection:
+        query = sa.text(f"SELECT id, name FROM {table} ORDER BY id")
+        return [tuple(row) for row in connection.execute(query)]
+
+
+def test_a_table_follows_a_topic(scene: Scene, tmp_path: Path) -> None:
+    arguments: dict[str, Any] = {
+        "sink": f"sqlite:///{tmp_path}/lake.db?table=people", "decode": DEBEZIUM,
+        "apply": "changes", "key": ["id"], "version": "_source_position",
+    }  # fmt: skip
+    one, two = {"id": 1, "name": "a"}, {"id": 2, "name": "b"}
+    scene.produce(("s", change("c", None, one, 1)), ("s", change("c", None, two, 2)))
+    scene.run("t1", **arguments)
+    assert rows(tmp_path, "people") == [(1, "a"), (2, "b")]
+    moved = {"id": 3, "name": "a"}
+    scene.produce(("s", change("u", one, moved, 3)), ("s", change("d", two, None, 4)))
+    scene.produce(("s", b'{"ts_ms": 1}'))
+    result = scene.run("t2", **arguments)
+    assert rows(tmp_path, "people") == [(3, "a")]
+    assert result.notices == {"heartbeat": 1}
+    assert scene.run("t2", **arguments).replayed
+
+
+def test_streams_of_a_topic_go_to_their_tables(scene: Scene, tmp_path: Path) -> None:
+    routes = {"name": "shop", "tables": {
+        "people": {"sink": f"sqlite:///{tmp_path}/lake.db?table={{stream_id}}",
+                   "decode": DEBEZIUM, "apply": "changes", "key": "id"},
+        "*": f"{tmp_path}/{{stream_id}}"}}  # fmt: skip
+    scene.produce(("people", change("c", None, {"id": 1, "name": "a"}, 1)), ("log", b"x"))
+    arguments = {"sink": f"{tmp_path}/windows", "routes": routes}
+    result = scene.run("t1", **arguments)
+    assert {entry["read"] for entry in result.tables.values()} == {1}
+    assert rows(tmp_path, "people") == [(1, "a")]
+    assert read_windows(tmp_path / "log").to_table()["value"].to_pylist() == [b"x"]
+    file = tmp_path / "routes.json"
+    file.write_text(json.dumps(routes), encoding="utf-8")
+    scene.produce(("log", b"y"))
+    scene.run("t2", **{**arguments, "routes": str(file)})
+    assert sorted(read_windows(tmp_path / "log").to_table()["value"].to_pylist()) == [b"x", b"y"]
+
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"sink": "/lake", "decode": DEBEZIUM, "apply": "changes", "key": "id"}, "no effect with parq"),
+    ({"sink": "delta:/x", "decode": DEBEZIUM, "apply": "changes"}, "key is needed"),
+    ({"sink": "delta:/x", "decode": DEBEZIUM, "apply": "upsert", "key": "id"}, "would keep rows"),
+    ({"sink": "delta:/x", "apply": "upsert", "key": "id"}, "decode is needed"),
+    ({"sink": "delta:/x", "key": "id"}, "key has no effect without apply"),
+    ({"sink": "delta:/x", "decode": {"format": "json", "schema": "id int"}, "apply": "changes",
+      "key": "id"}, "needs a format of changes"),
+    ({"sink": "delta:/x", "decode": DEBEZIUM, "apply": "changes", "key": "id",
+      "engine": "session"}, "apply has no effect with engine='session'"),
+    ({"sink": "delta:/x", "decode": DEBEZIUM, "apply": "changes", "key": "id",
+      "offset_store": "ledger"}, "version is needed with apply='changes'"),
+    ({"sink": "delta:/x", "decode": DEBEZIUM, "apply": "changes", "key": "id", "mode": "time",
+      "initial_position": None, "boundaries": {}, "version": "_source_position"},
+     "soft_delete is needed with apply='changes'"),
+    ({"sink": "/x", "routes": {"name": "n", "tables": {"a": "/a"}}, "decode": "tdmsg"},
+     "decode has no effect with routes"),
+    ({"sink": "/x", "decode": {"format": "avro", "schema": "{}", "schema_registry": "r"},
+      "engine": "submit"}, "schema_registry needs engine='inline'"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("arguments", "problem"), REFUSED)
+def test_what_cannot_be_exact_is_refused_before_anything_is_read(
+    arguments: dict[str, Any], problem: str
+) -> None:
+    given = {"topic": TOPIC, "group": "lake", "cluster": "test", "engine": "inline"}
+    with pytest.raises(ConfigError, match=problem):
+        parse(IngestArguments, {**given, "initial_position": "earliest", **arguments})

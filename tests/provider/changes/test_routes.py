@@ -1,0 +1,247 @@
+"""Routes: one read, many tables, each with every record once, whatever dies in between."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import sqlalchemy as sa
+from deltalake import DeltaTable
+
+from tests.provider.changes.history import SCHEMA, Database, LogBatch
+from tests.provider.changes.test_followed_tables import DieAfter, Died, Never
+from tests.provider.windows.fake_reader import TOPIC, FakeStats, ends_of
+from tubemq_client.errors import ConfigError
+from tubemq_client.model import INDEX_ENTRY_BYTES, CorruptRecords, OffsetRange
+from tubemq_provider.engines.routed import RoutedEngine
+from tubemq_provider.ingest.routes import parse_routes
+from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
+from tubemq_provider.sinks.factory import sink_for
+from tubemq_provider.sinks.read import read_windows
+from tubemq_provider.sinks.routed import Route, RoutedSink
+from tubemq_provider.windows.errors import CountMismatch
+from tubemq_provider.windows.plan import WindowPlan, WindowScope
+from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
+from tubemq_provider.windows.policies import Policies
+from tubemq_provider.windows.run.kinds import window_run
+
+KEYS = ("1:0", "2:0")
+Record = tuple[str | None, bytes]
+
+
+class StreamBatch(LogBatch):
+    streams: list[str | None]
+
+    def to_arrow(self, schema: pa.Schema) -> pa.RecordBatch:
+        batch = super().to_arrow(schema)
+        at = batch.schema.get_field_index("stream_id")
+        return batch.set_column(at, batch.schema.field(at), pa.array(self.streams, pa.string()))
+
+
+class StreamReader:
+    """Range reader over records with stream ids; counts what was read."""
+
+    def __init__(self, topic: Topic) -> None:
+        self.stats = FakeStats()
+        self._topic = topic
+
+    def read(self, range_: OffsetRange) -> Iterator[StreamBatch]:
+        log = self._topic.logs[range_.partition.key]
+        first, end = range_.start // INDEX_ENTRY_BYTES, range_.end // INDEX_ENTRY_BYTES
+        for start in range(first, end, 9):
+            records = log[start : min(start + 9, end)]
+            self._topic.read += len(records)
+            batch = StreamBatch(
+                range_.partition.key, start * INDEX_ENTRY_BYTES, [body for _, body in records]
+            )
+            batch.streams = [stream for stream, _ in records]
+            yield batch
+
+
+class Topic:
+    """Records with stream ids, and one group's windows of them into routes."""
+
+    def __init__(self, home: Path, routes: Any) -> None:
+        self.logs: dict[str, list[Record]] = {key: [] for key in KEYS}
+        self.read = 0
+        (home.parent / "t").mkdir(exist_ok=True)
+        self.home, self.routes = home, routes
+        self.journal = MemoryJournal()
+
+    def add(self, key: str, stream: str | None, body: bytes) -> None:
+        self.logs[key].append((stream, body))
+
+    def run(self, task: str, observer: Any = None, corrupt: str = "fail") -> Any:
+        def open_table(route: Route, address: str) -> Any:
+            return sink_for(address, **route.options, following=route.following)
+
+        sink = RoutedSink(sink_for(self.home), parse_routes(self.routes), open_table)
+        scope = WindowScope("c1", TOPIC, "g1", sink.identity)
+        ends = {key: INDEX_ENTRY_BYTES * len(log) for key, log in self.logs.items()}
+        planner = CursorPlanner(
+            scope, lambda: ends_of(ends), initial_position="earliest", policies=Policies()
+        )
+
+        @contextmanager
+        def open_reader(plan: WindowPlan) -> Iterator[StreamReader]:
+            yield StreamReader(self)
+
+        engine = RoutedEngine(open_reader, sink, corrupt_records=CorruptRecords(corrupt))  # type: ignore[arg-type]
+        store = MemoryOffsetStore(self.journal, task=task)
+        observer = Never() if observer is None else observer
+        return window_run(planner, store, sink, engine, attempt="a", observer=observer).run()
+
+
+def values_in(path: Path) -> Counter[bytes]:
+    return Counter(read_windows(sink_for(path)).to_table()["value"].to_pylist())
+
+
+def test_streams_go_to_their_tables_in_one_read_through_kills(tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+    routes = {
+        "name": "shop",
+        "tables": {
+            "orders": {"sink": f"delta:{lake}/orders", "decode": {
+                "format": "json", "schema": "id bigint", "columns": ["partition"]}},
+            "people": {"sink": f"sqlite:///{lake}/people.db?table=people"},
+            "log_*": f"{lake}/{{stream_id}}",
+        },
+    }  # fmt: skip
+    lake.mkdir()
+    topic = Topic(tmp_path / "home", routes)
+    rng, sent, died = random.Random(4), Counter[tuple[str, bytes]](), 0
+    for number in range(4):
+        for at in range(40):
+            stream = rng.choice(["orders", "people", "log_a", "log_b/c"])
+            body = json.dumps({"id": 100 * number + at}).encode()
+            topic.add(rng.choice(KEYS), stream, body)
+            sent[stream, body] += 1
+        for points in (5 + 4 * number, 22 + 5 * number):
+            try:
+                topic.run(f"t{number}", DieAfter(points))
+            except Died:
+                died += 1
+        result = topic.run(f"t{number}")
+        total = sum(entry["read"] for entry in result.tables.values())
+        assert (total, len(result.tables)) == (40, 4)
+    assert died > 4
+    orders = DeltaTable(str(lake / "orders")).to_pyarrow_table()["id"].to_pylist()
+    assert sorted(orders) == sorted(json.loads(b)["id"] for s, b in sent if s == "orders")
+    with sa.create_engine(f"sqlite:///{lake}/people.db").connect() as connection:
+        people = Counter(connection.scalars(sa.text("SELECT value FROM people")))
+    assert people == Counter(b for s, b in sent.elements() if s == "people")
+    for stream, place in (("log_a", "log_a"), ("log_b/c", "log_b_x2f_c")):
+        assert values_in(lake / place) == Counter(b for s, b in sent.elements() if s == stream)
+
+
+def test_a_window_is_read_once_for_fifty_tables(tmp_path: Path) -> None:
+    topic = Topic(tmp_path / "home", {"name": "n", "tables": {"*": f"{tmp_path}/t/{{stream_id}}"}})
+    for at in range(500):
+        topic.add(KEYS[at % 2], f"s{at % 50}", b"%d" % at)
+    result = topic.run("t1")
+    assert topic.read == 500
+    assert len(result.tables) == 50
+    assert {entry["rows"] for entry in result.tables.values()} == {10}
+
+
+def test_what_no_route_takes_fails_the_window_or_is_set_aside(tmp_path: Path) -> None:
+    routes: Any = {"name": "n", "tables": {"a": f"{tmp_path}/a"}}
+    topic = Topic(tmp_path / "home", routes)
+    for stream in ("a", "b", None):
+        topic.add("1:0", stream, b"x")
+    with pytest.raises(ConfigError, match="no route takes records with stream_id 'b'"):
+        topic.run("t1")
+    topic.routes = {**routes, "unrouted": "quarantine"}
+    result = topic.run("t1")
+    assert (result.corrupt, sum(t["read"] for t in result.tables.values())) == (2, 1)
+    quarantined = list((tmp_path / "home").rglob("_corrupt/*"))
+    assert len(quarantined) == 1
+
+
+def test_a_route_changed_between_two_tries_of_a_window_is_seen(tmp_path: Path) -> None:
+    decode = {"format": "json", "schema": "id bigint", "columns": ["partition"]}
+    routes: Any = {"name": "n", "tables": {"a": {"sink": f"{tmp_path}/a", "decode": decode}}}
+    topic = Topic(tmp_path / "home", routes)
+    topic.add("1:0", "a", b'{"id": 1}')
+    topic.add("1:0", "b", b'{"id": 2}')
+    topic.routes = {"name": "n", "tables": {
+        "a": {"sink": f"{tmp_path}/a", "decode": decode}, "b": f"{tmp_path}/b"}}  # fmt: skip
+
+    class DieAtTable(Never):
+        def at(self, step: Any, point: str) -> None:
+            if point == f"{tmp_path}/a: published":
+                raise Died
+
+    with pytest.raises(Died):
+        topic.run("t1", DieAtTable())
+    topic.routes = {"name": "n", "tables": {"*": {"sink": f"{tmp_path}/a", "decode": decode}}}
+    with pytest.raises(CountMismatch, match="a route was changed between two tries"):
+        topic.run("t1")
+
+
+def test_values_that_give_one_place_are_refused(tmp_path: Path) -> None:
+    topic = Topic(tmp_path / "home", {"name": "n", "tables": {"*": f"{tmp_path}/t/{{stream_id}}"}})
+    topic.add("1:0", "Orders", b"1")
+    topic.add("1:0", "orders", b"2")
+    with pytest.raises(ConfigError, match="in other letters"):
+        topic.run("t1")
+    topic.logs["1:0"] = [("a_x2f_b", b"1"), ("a", b"1")]
+    with pytest.raises(ConfigError, match="cannot stand in an address"):
+        topic.run("t1")
+
+
+def test_tables_of_a_canal_topic_are_followed_each(tmp_path: Path) -> None:
+    follow = {
+        "decode": {"format": "canal", "schema": SCHEMA},
+        "apply": "changes", "key": ["id"], "version": "_source_time",
+    }  # fmt: skip
+    address = f"sqlite:///{tmp_path}/lake.db?table={{_table}}"
+    routes = {"name": "db", "by": "_table", "format": "canal",
+              "tables": {"*": {"sink": address, **follow}}}  # fmt: skip
+    topic = Topic(tmp_path / "home", routes)
+    sources = {name: Database("canal", seed, KEYS) for seed, name in enumerate(("goods", "shops"))}
+    for number in range(3):
+        for name, source in sources.items():
+            source.play(15)
+            for key, log in source.logs.items():
+                for body in log:
+                    topic.add(key, None, body.replace(b'"goods"', f'"{name}"'.encode()))
+                log.clear()
+        topic.add("1:0", None, b'{"type": "HEARTBEAT"}')
+        result = topic.run(f"t{number}")
+        assert result.notices == {"heartbeat": 1}
+        with sa.create_engine(f"sqlite:///{tmp_path}/lake.db").connect() as connection:
+            for name, source in sources.items():
+                query = f"SELECT id, name, price FROM {name} ORDER BY id"
+                rows = [tuple(row) for row in connection.execute(sa.text(query))]
+                assert rows == source.rows()
+
+
+def test_problems_of_routes_are_listed_before_anything_is_read() -> None:
+    with pytest.raises(ConfigError) as error:
+        parse_routes(
+            {
+                "by": "_table",
+                "unrouted": "drop",
+                "tables": {
+                    "a": {"sink": "relative", "decode": "jsn"},
+                    "b": {"sink": "/x", "apply": "changes", "key": ["id"]},
+                    "c": {"to": "/x"},
+                    "d": {"sink": "delta:/x", "apply": "upsert"},
+                },
+            }
+        )
+    text = str(error.value)
+    for part in (
+        "name is needed", "belong together", "'drop' is none of", "'a': sink: 'relative'",
+        "'a': decode: format: 'jsn'", "'b': apply has no effect with parquet",
+        "'c': sink is needed", "'d': key is needed",
+    ):  # fmt: skip
+        assert part in text

@@ -1,0 +1,332 @@
+"""Inline engine for routes: one read of a window, and the files of every table.
+
+Records are told apart where they are read, decoded as their route says, and staged in the sink of
+their table. A table that has the window already gets no files; its records are decoded and counted
+all the same, so that the sum is that of the whole window. This module must not publish anything.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, ExitStack
+from typing import TYPE_CHECKING, Any, Final
+
+from tubemq_client.errors import ConfigError
+from tubemq_client.model import CorruptRecords
+from tubemq_provider.files.columns import columns_of
+from tubemq_provider.files.locations import location_of
+from tubemq_provider.files.partitioned import staged_writer
+from tubemq_provider.files.quarantine import CORRUPT, CORRUPT_SUFFIX, QuarantineFile
+from tubemq_provider.files.writer import with_file_parts
+from tubemq_provider.rows.changes.envelopes import Notice, parse_body
+from tubemq_provider.rows.changes.reduction import Reducer, reduced_schema
+from tubemq_provider.rows.decoding import BadRecord, BadRecords, RowDecoder, partition_of
+from tubemq_provider.sinks.routed import Route, RoutedSink, TableStaging
+from tubemq_provider.sources.base import ExpectingReader, RecordReader, Source
+from tubemq_provider.windows.errors import CountMismatch, WindowError
+from tubemq_provider.windows.plan import WindowPlan
+from tubemq_provider.windows.policies import Policies
+from tubemq_provider.windows.protocols import Engine, IngestCounts, IngestWatch, Staging
+from tubemq_provider.windows.spaces import FIRST_SOURCE
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["RoutedEngine"]
+
+_QUARANTINE_FILE: Final = f"{CORRUPT}/records{CORRUPT_SUFFIX}"
+_ROW_GROUP_BYTES: Final = 4 * 1024 * 1024
+"""Pending rows of one table; all tables of a window have theirs in memory."""
+_FILE_BYTES: Final = 128 * 1024 * 1024
+_NOWHERE: Final = "\0"
+"""Value of change records that are of no table, such as heartbeats."""
+
+
+class RoutedEngine(Engine):
+    """Engine that reads a window once for all tables of `sink`; see `Engine`."""
+
+    name = "inline"
+
+    def __init__(
+        self,
+        open_reader: Callable[[WindowPlan], AbstractContextManager[RecordReader]],
+        sink: RoutedSink,
+        *,
+        kind: str = FIRST_SOURCE,
+        corrupt: QuarantineFile | None = None,
+        corrupt_records: CorruptRecords = CorruptRecords.FAIL,
+        target_file_bytes: int | None = None,
+        compression: str = "snappy",
+    ) -> None:
+        self._open_reader = open_reader
+        self._sink = sink
+        self._columns = columns_of(kind)
+        self._corrupt = QuarantineFile() if corrupt is None else corrupt
+        self._corrupt_records = corrupt_records
+        self._target_file_bytes = target_file_bytes or _FILE_BYTES
+        self._compression = compression
+        self._cancelled = threading.Event()
+        by = sink.routes.by
+        if sink.routes.format is None and by not in self._columns.names:
+            raise ConfigError(
+                f"by: {by!r} is none of {', '.join(self._columns.names)}, and for _table or "
+                "_database of change records 'format' is needed",
+                subject="routes",
+            )
+        for route in sink.routes.routes:
+            _decoder(route, self._columns)  # validate before reading
+
+    @classmethod
+    def for_source(
+        cls, source: Source, sink: RoutedSink, *, policies: Policies, **options: Any
+    ) -> RoutedEngine:
+        """Create an engine that reads from `source` under `policies`."""
+        corrupt = QuarantineFile()
+
+        def open_reader(plan: WindowPlan) -> AbstractContextManager[RecordReader]:
+            return source.open_reader(plan, policies, quarantine=corrupt.add)
+
+        return cls(
+            open_reader,
+            sink,
+            kind=source.space.source,
+            corrupt=corrupt,
+            corrupt_records=policies.corrupt_records,
+            **options,
+        )
+
+    def cancel(self) -> None:
+        """Stop before the next batch. A cancelled engine cannot be used again."""
+        self._cancelled.set()
+
+    def ingest(self, plan: WindowPlan, staging: Staging, watch: IngestWatch) -> IngestCounts:
+        """Stage the files of every table, and what is quarantined in the home's place."""
+        read = dict.fromkeys(plan.ranges, 0)
+        unrouted: Counter[str] = Counter()
+        gaps: dict[str, list[list[int]]] = {}
+        bad_records = BadRecords(self._corrupt_records, self._corrupt.add)
+        size, nowhere = 0, 0
+        writers: dict[str, _TableWriter] = {}
+        schema = self._columns.arrow_schema(self._columns.names)
+        with (
+            self._corrupt.into(location_of(staging), _QUARANTINE_FILE),
+            self._open_reader(plan) as reader,
+            ExitStack() as open_files,
+        ):
+            if isinstance(reader, ExpectingReader):
+                reader.expect(plan.reads())
+            for range_ in plan.reads():
+                key, known_gaps = range_.partition.key, len(reader.stats.gaps)
+                for batch in reader.read(range_):
+                    if self._cancelled.is_set():
+                        raise WindowError(f"cancelled while reading {range_}")
+                    records = batch.to_arrow(schema)
+                    size += batch.nbytes
+                    read[key] += records.num_rows
+                    for value, part in self._parts(records):
+                        if value == _NOWHERE:
+                            nowhere += part.num_rows
+                            unrouted[key] += part.num_rows
+                            continue
+                        route = None if value is None else self._sink.routes.route_of(value)
+                        if route is None or value is None:
+                            unrouted[key] += part.num_rows
+                            self._set_aside(part, value)
+                            continue
+                        table = self._sink.table(staging, plan, route, value)
+                        if table.address not in writers:
+                            writers[table.address] = self._writer(plan, table, route, open_files)
+                        writers[table.address].add(key, part, bad_records)
+                    watch.on_read(plan, key, read[key], sum(read.values()))
+                if found := [[gap.start, gap.end] for gap in reader.stats.gaps[known_gaps:]]:
+                    gaps.setdefault(key, []).extend(found)
+                watch.progress("range written")
+            for writer in writers.values():
+                writer.finish()
+            set_aside = len(self._corrupt)
+            corrupt, last = reader.stats.corrupt + bad_records.count, dict(reader.stats.last)
+        notices: Counter[str] = Counter({"heartbeat": nowhere} if nowhere else {})
+        for writer in writers.values():
+            writer.table.counts = counts = writer.counts()
+            notices.update(counts.notices)
+        return IngestCounts(
+            dict.fromkeys(plan.ranges, 0),
+            size,
+            gaps,
+            corrupt + sum(unrouted.values()) - nowhere,
+            last=last,
+            files=(),
+            quarantined=(_QUARANTINE_FILE,) if set_aside else (),
+            read=read,
+            notices=dict(notices),
+            unrouted=dict(unrouted),
+        )
+
+    def _parts(self, records: pa.RecordBatch) -> list[tuple[str | None, pa.RecordBatch]]:
+        """Return the records by their value, in the order of reading within each."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        if self._sink.routes.format is None:
+            values = records.column(self._sink.routes.by)
+        else:
+            values = pa.array(
+                [self._table_of(body) for body in records.column("value").to_pylist()], pa.string()
+            )
+        distinct = pc.unique(values).to_pylist()
+        if len(distinct) == 1:
+            return [(distinct[0], records)]
+        return [
+            (
+                value,
+                records.filter(pc.is_null(values) if value is None else pc.equal(values, value)),
+            )
+            for value in distinct
+        ]
+
+    def _table_of(self, body: bytes | None) -> str | None:
+        """Return the table, or database, that a change record names; None if it does not decode."""
+        routes = self._sink.routes
+        try:
+            parsed = parse_body(routes.format or "", body or b"")
+        except ValueError:
+            return None
+        if isinstance(parsed, Notice):
+            if parsed.table is None:
+                return _NOWHERE
+            database, _, table = parsed.table.partition(".")
+            return database if routes.by == "_database" else table or database
+        change = parsed[0]
+        return change.database if routes.by == "_database" else change.table
+
+    def _set_aside(self, records: pa.RecordBatch, value: str | None) -> None:
+        """Apply the policy for records that no route takes. Raises `ConfigError`."""
+        routes = self._sink.routes
+        if routes.unrouted == "fail":
+            raise ConfigError(
+                f"no route takes records with {routes.by} {value!r}; add one, or '*', or set "
+                "unrouted='quarantine'",
+                subject="routes",
+            )
+        offset, number = self._columns.place
+        columns = ("partition", offset, number, "value")
+        cells = zip(*(records.column(name).to_pylist() for name in columns), strict=True)
+        for at, (key, first, message, body) in enumerate(cells):
+            reason = f"no route takes {routes.by} {value!r}"
+            entry = BadRecord(
+                partition_of(str(key)), int(first), at, int(message), body or b"", reason
+            )
+            self._corrupt.add(entry)
+
+    def _writer(
+        self, plan: WindowPlan, table: TableStaging, route: Route, open_files: ExitStack
+    ) -> _TableWriter:
+        decoder = _decoder(route, self._columns)
+        schema = (
+            self._columns.arrow_schema(self._columns.names) if decoder is None else decoder.schema
+        )
+        reducer = None
+        if route.following is not None:
+            reducer = Reducer(schema, route.following)
+            schema = reduced_schema(schema, route.following)
+        table.sink.check_columns(schema)
+        output = None
+        if table.staging is not None:
+            output = open_files.enter_context(
+                staged_writer(
+                    location_of(table.staging),
+                    "part",
+                    schema,
+                    table.staging.partition_by,
+                    table.staging.field_ids,
+                    target_bytes=self._target_file_bytes,
+                    row_group_bytes=_ROW_GROUP_BYTES,
+                    compression=self._compression,
+                    columns=self._columns,
+                )
+            )
+        return _TableWriter(table, decoder, reducer, output, plan)
+
+
+class _TableWriter:
+    """Writer of one table's rows, and its counts. Without `output` rows are only counted."""
+
+    def __init__(
+        self,
+        table: TableStaging,
+        decoder: RowDecoder | None,
+        reducer: Reducer | None,
+        output: Any,
+        plan: WindowPlan,
+    ) -> None:
+        self.table = table
+        self._decoder = decoder
+        self._reducer = reducer
+        self._output = output
+        self._read = dict.fromkeys(plan.ranges, 0)
+        self._rows = dict.fromkeys(plan.ranges, 0)
+        self._bytes = 0
+
+    def add(self, key: str, records: pa.RecordBatch, bad_records: BadRecords) -> None:
+        self._read[key] += records.num_rows
+        self._bytes += int(records.column("value").nbytes)
+        rows = records
+        if self._decoder is not None:
+            rows = self._decoder.rows(records.select(self._decoder.read_schema.names), bad_records)
+        if self._reducer is not None:
+            self._reducer.add(rows)
+        else:
+            self._write(key, rows)
+
+    def finish(self) -> None:
+        """Write what was reduced."""
+        import pyarrow.compute as pc
+
+        if self._reducer is None:
+            return
+        reduced = self._reducer.result()
+        for key in self._rows:
+            rows = reduced.filter(pc.equal(reduced.column("partition"), key))
+            for batch in rows.to_batches(max_chunksize=65_536):
+                self._write(key, batch)
+
+    def _write(self, key: str, rows: pa.RecordBatch) -> None:
+        self._rows[key] += rows.num_rows
+        if self._output is not None:
+            self._output.add(rows, rows.nbytes)
+
+    def counts(self) -> IngestCounts:
+        """Return the counts, after the files were closed. Raises `CountMismatch` if an earlier try
+        has published other rows."""
+        published = self.table.marker
+        if published is not None and dict(published.counts.records) != self._rows:
+            raise CountMismatch(
+                f"{self.table.sink.identity} has window {self.table.plan.window_id} with "
+                f"{published.counts.total} rows, and this try made {sum(self._rows.values())} of "
+                "the same records: a route was changed between two tries; set it back until the "
+                "window is done"
+            )
+        output = self._output
+        notices: Mapping[str, int] = {} if self._decoder is None else dict(self._decoder.notices)
+        return IngestCounts(
+            self._rows,
+            self._bytes,
+            files=() if output is None else with_file_parts(output.files, output.pieces),
+            read=self._read,
+            notices=notices,
+        )
+
+
+def _decoder(route: Route, columns: Any) -> RowDecoder | None:
+    if route.decode is None:
+        return None
+    decoder = RowDecoder(route.decode, columns)
+    if "partition" not in decoder.schema.names:
+        raise ConfigError(
+            f"{route.pattern!r}: decode: columns must keep 'partition', by which windows are "
+            "verified",
+            subject="routes",
+        )
+    return decoder

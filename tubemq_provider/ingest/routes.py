@@ -1,0 +1,163 @@
+"""Routes of an ingest: the mapping that a user writes, checked and turned into a `RouteSet`.
+
+Each problem names the route and the member. What one table would refuse is refused here, before a
+record is read. This module must not open a sink.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Final
+
+from tubemq_client.errors import ConfigError
+from tubemq_client.json_text import load_unique_json
+from tubemq_provider.ingest.following import decoding_of, following_of, following_problems
+from tubemq_provider.ingest.options import FOLLOWING_SINKS, TABLE_SINKS
+from tubemq_provider.rows.spec import CHANGES, DecodeSpec
+from tubemq_provider.sinks.factory import sink_word, spec_problems
+from tubemq_provider.sinks.routed import Route, RouteSet
+
+if TYPE_CHECKING:
+    from tubemq_provider.ingest.fields import IngestFields
+
+__all__ = ["parse_routes", "routes_problems"]
+
+_MEMBERS: Final = ("name", "by", "format", "unrouted", "tables")
+_OF_TABLE: Final = (
+    *("sink", "sink_conn_id", "decode", "apply", "key", "version", "soft_delete"),
+    *("partition_by", "max_partitions", "schema_evolution"),
+)
+_ELSEWHERE: Final = (
+    *("decode", "apply", "key", "version", "soft_delete", "partition_by", "schema_evolution"),
+    *("transform", "sql"),
+)
+"""Options that each route has for itself."""
+
+
+def routes_problems(arguments: IngestFields) -> list[str]:
+    """Return the problems of `routes`, and options that belong to a route."""
+    if arguments.routes is None:
+        return []
+    problems = [
+        f"{name} has no effect with routes: write it for each of their tables"
+        for name in _ELSEWHERE
+        if getattr(arguments, name) not in (None, (), "append", "refuse")
+    ]
+    if arguments.on_clear == "rewrite":
+        problems.append("on_clear='rewrite' is not available with routes")
+    try:
+        parse_routes(arguments.routes, mode=arguments.mode, offset_store=arguments.offset_store)
+    except ConfigError as error:
+        problems += [f"routes: {problem}" for problem in error.problems]
+    return problems
+
+
+def parse_routes(
+    option: str | Mapping[str, Any], *, mode: str = "cursor", offset_store: str = "asset_state"
+) -> RouteSet:
+    """Parse a mapping, its JSON, or the path of a file with it. Raises `ConfigError` with every
+    problem."""
+    document = _document(option)
+    problems = [
+        f"{name}: is none of {', '.join(_MEMBERS)}" for name in document if name not in _MEMBERS
+    ]
+    name, by = document.get("name"), document.get("by", "stream_id")
+    format_, tables = document.get("format"), document.get("tables")
+    if not isinstance(name, str) or not name.strip():
+        problems.append("name is needed: the windows of the routes go by it")
+    if format_ is not None and format_ not in CHANGES:
+        problems.append(f"format: {format_!r} is none of {', '.join(CHANGES)}")
+    if (by in ("_table", "_database")) != (format_ is not None):
+        problems.append("format and by='_table' or '_database' belong together")
+    if document.get("unrouted", "fail") not in ("fail", "quarantine"):
+        problems.append(
+            f"unrouted: {document['unrouted']!r} is none of fail, quarantine; for a table of what "
+            "no route takes, give the route '*'"
+        )
+    if not isinstance(tables, Mapping) or not tables:
+        problems.append("tables is needed: a mapping from values or patterns to their tables")
+        tables = {}
+    routes = []
+    for pattern, table in tables.items():
+        route, found = _route(str(pattern), table, str(by), mode, offset_store)
+        problems += [f"{pattern!r}: {problem}" for problem in found]
+        routes += [] if route is None else [route]
+    if problems:
+        raise ConfigError(problems, subject="routes")
+    return RouteSet(
+        str(name), tuple(routes), str(by), format_, str(document.get("unrouted", "fail"))
+    )
+
+
+def _document(option: str | Mapping[str, Any]) -> Mapping[str, Any]:
+    if isinstance(option, Mapping):
+        return option
+    text = option.strip()
+    try:
+        if not text.startswith("{"):
+            text = Path(text).read_text(encoding="utf-8")
+        document = load_unique_json(text)
+    except (OSError, ValueError, RecursionError) as error:
+        raise ConfigError(f"neither JSON nor a file of it: {error}", subject="routes") from error
+    if not isinstance(document, Mapping):
+        raise ConfigError("it is JSON of another kind, not an object", subject="routes")
+    return document
+
+
+def _route(
+    pattern: str, table: Any, by: str, mode: str, offset_store: str
+) -> tuple[Route | None, list[str]]:
+    if isinstance(table, str):
+        table = {"sink": table}
+    if not isinstance(table, Mapping) or not isinstance(table.get("sink"), str):
+        return None, ["sink is needed: where its records go"]
+    problems = [
+        f"{name}: is none of {', '.join(_OF_TABLE)}" for name in table if name not in _OF_TABLE
+    ]
+    sink = str(table["sink"])
+    shown = sink.replace("{" + by + "}", "x")
+    problems += [f"sink: {problem}" for problem in spec_problems(shown)]
+    word = sink_word(shown)
+    decode = table.get("decode")
+    if decode is not None:
+        problems += [f"decode: {problem}" for problem in DecodeSpec.judge(decode)]
+    texts = {name: _texts(table.get(name, ())) for name in ("key", "partition_by")}
+    values: Any = SimpleNamespace(
+        apply=table.get("apply", "append"),
+        key=texts["key"],
+        version=table.get("version"),
+        soft_delete=table.get("soft_delete"),
+        partition_by=texts["partition_by"],
+        on_clear="verify",
+        mode=mode,
+        offset_store=offset_store,
+        decode=json.loads(json.dumps(decode)),
+    )
+    if values.apply not in ("append", "upsert", "changes"):
+        problems.append(f"apply: {values.apply!r} is none of append, upsert, changes")
+    elif values.apply != "append" and word not in FOLLOWING_SINKS:
+        problems.append(f"apply has no effect with {word}, which cannot change rows")
+    if table.get("schema_evolution") and word not in TABLE_SINKS:
+        problems.append(f"schema_evolution has no effect with {word}")
+    if problems or (problems := following_problems(values)):
+        return None, problems
+    try:
+        spec = None if decode is None else decoding_of(values)
+    except ConfigError as error:
+        return None, [f"decode: {problem}" for problem in error.problems]
+    if spec is not None and spec.infers:
+        return None, ["decode: write the schema; none is inferred for routes"]
+    options = {
+        name: texts.get(name, table[name])
+        for name in ("partition_by", "max_partitions", "schema_evolution")
+        if table.get(name)
+    }
+    route = Route(pattern, sink, spec, following_of(values), options, table.get("sink_conn_id"))
+    return route, []
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    return (value,) if isinstance(value, str) else tuple(map(str, value))

@@ -1,0 +1,104 @@
+"""Changes merged into a table, inside of the transaction that publishes their window.
+
+The staged rows, one for each key, go into a temporary table; then rows of the target whose key has
+a change that is not older are deleted, and the changed rows inserted. Both statements are plain
+SQL, which every database has. This module opens no connection and ends no transaction.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa  # noqa: TID253 (only reached by the sink that needs it)
+import sqlalchemy as sa  # noqa: TID253
+
+from tubemq_provider.sinks.sql.types import RowWriter
+from tubemq_provider.windows.errors import ChangeOrderUnclear
+from tubemq_provider.windows.following import OP, Following
+
+__all__ = ["Merge", "index_key"]
+
+
+def index_key(writer: RowWriter, following: Following) -> None:
+    """Give a table that is yet to be made a unique index on the key."""
+    columns = [_column(writer.table, name) for name in following.key]
+    sa.Index(f"{writer.table.name}_key", *columns, unique=True)
+
+
+def _column(table: sa.Table, name: str) -> sa.Column[Any]:
+    return next(column for column in table.columns if column.name == name)
+
+
+class Merge:
+    """Merge of one window's changes into the table of `writer`; `staged` are the files' columns."""
+
+    def __init__(
+        self, following: Following, writer: RowWriter, staged: pa.Schema | None, token: str
+    ) -> None:
+        self._following = following
+        self._target = writer.table
+        self._staged = staged or pa.schema([])
+        self._name = f"tubemq_changes_{token[:12]}"
+        self._writer: RowWriter | None = None
+
+    def stage(self, connection: sa.Connection, path: Path, window_id: str) -> None:
+        """Insert the rows of a file into the temporary table."""
+        if self._writer is None:
+            self._writer = RowWriter(
+                self._name, None, self._staged, connection.dialect, temporary=True
+            )
+            self._writer.table.create(connection)
+        self._writer.write(connection, path, window_id)
+
+    def apply(self, connection: sa.Connection) -> None:
+        """Merge the staged rows. Raises `ChangeOrderUnclear` if a row of the table came from
+        another partition and no version says which change is the last."""
+        if self._writer is None:
+            return
+        staged, target, following = self._writer.table, self._target, self._following
+        same_key = sa.and_(
+            *(_column(staged, name) == _column(target, name) for name in following.key)
+        )
+        if following.version is None:
+            self._refuse_other_partition(connection, staged, same_key)
+            not_older = same_key
+        else:
+            new, old = (
+                self._comparable(connection, _column(table, following.version))
+                for table in (staged, target)
+            )
+            not_older = sa.and_(same_key, sa.or_(old.is_(None), new >= old))
+        connection.execute(target.delete().where(sa.exists().where(not_older).correlate(target)))
+        names = [column.name for column in target.columns]
+        cells: list[Any] = []
+        for name in names:
+            if name == following.soft_delete:
+                cells.append(sa.case((_column(staged, OP) == "d", sa.true()), else_=sa.false()))
+            else:
+                cells.append(_column(staged, name))
+        rows = sa.select(*cells).where(sa.not_(sa.exists().where(same_key).correlate(staged)))
+        if not following.soft_delete:
+            rows = rows.where(_column(staged, OP) != "d")
+        connection.execute(target.insert().from_select(list(target.columns), rows))
+        self._writer.table.drop(connection)
+
+    def _refuse_other_partition(
+        self, connection: sa.Connection, staged: sa.Table, same_key: sa.ColumnElement[bool]
+    ) -> None:
+        moved = sa.select(_column(self._target, "partition"), _column(staged, "partition")).where(
+            same_key, _column(self._target, "partition") != _column(staged, "partition")
+        )
+        row = connection.execute(moved.limit(1)).first()
+        if row is not None:
+            raise ChangeOrderUnclear(
+                f"a key of table {self._target.fullname} came from partition {row[0]} before, and "
+                f"comes from {row[1]} now, so that nothing says which change is the last; name a "
+                "column that orders them in version="
+            )
+
+    def _comparable(self, connection: sa.Connection, column: sa.Column[Any]) -> Any:
+        """Compare texts by their bytes, as they were compared where the window was reduced."""
+        if isinstance(column.type, sa.Text) and connection.dialect.name == "postgresql":
+            return column.collate("C")
+        return column
