@@ -8,6 +8,7 @@ module must not know what a plug-in of any kind does.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from functools import cache
@@ -120,18 +121,25 @@ class Plugin(NamedTuple):
 
 
 @cache
-def _points(kind: Kind) -> tuple[tuple[EntryPoint, str], ...]:
-    """Return the entry points of other distributions. The search reads files of all of them."""
+def _points(kind: Kind, _: tuple[str, ...]) -> tuple[tuple[EntryPoint, str], ...]:
+    """Return the entry points of other distributions, searched once for each `sys.path`."""
     return tuple(
         (point, f"{point.dist.name} {point.dist.version}" if point.dist else "a distribution")
         for point in entry_points(group=GROUPS[kind])
     )
 
 
+def _found(kind: Kind) -> tuple[tuple[EntryPoint, str], ...]:
+    return _points(kind, tuple(sys.path))
+
+
 def installed(kind: Kind) -> list[Plugin]:
     """Return all plug-ins of a kind, the package's own first; imports none of them."""
     own = [Plugin(kind, word, value, _OWN) for word, value in BUILT_IN[kind].items()]
-    return [*own, *(Plugin(kind, point.name, point.value, by) for point, by in _points(kind))]
+    return [
+        *own,
+        *(Plugin(kind, point.name, point.value, by) for point, by in _found(kind)),
+    ]
 
 
 def words(kind: Kind) -> list[str]:
@@ -141,7 +149,7 @@ def words(kind: Kind) -> list[str]:
 
 def is_known(kind: Kind, word: str) -> bool:
     """Return True if a plug-in has `word`; costs no search for one of the package."""
-    return word in BUILT_IN[kind] or any(point.name == word for point, _ in _points(kind))
+    return word in BUILT_IN[kind] or any(point.name == word for point, _ in _found(kind))
 
 
 def plugin_of(kind: Kind, word: str) -> Plugin:

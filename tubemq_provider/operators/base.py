@@ -265,7 +265,7 @@ class IngestOperator(RefusesEmptyRendering, BaseOperator):
 
     def _choose_source(self, source: str) -> None:
         """Read another kind of topic. Raises `errors.ConfigError` for an unknown one, and for one
-        that has operators of its own."""
+        that has its own operators."""
         if source == self.source:
             return
         space_of(source)

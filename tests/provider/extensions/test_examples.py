@@ -27,7 +27,7 @@ from tubemq_provider.sources.registry import config_of, open_source
 from tubemq_provider.windows.protocols import Step
 
 EXAMPLES = Path(__file__).parents[3] / "plugins" / "examples"
-BASE = {"topic": "orders", "group": "lake", "cluster": "main", "source": "lines"}
+BASE = {"topic": "orders", "group": "lake", "cluster": "main", "source": "text_lines"}
 MOST_LINES = {
     "source": 250,
     "sink": 30,
@@ -77,9 +77,9 @@ def topic(tmp_path: Path) -> Path:
 def run(topic: Path, store: Any, number: int, **given: Any) -> Any:
     arguments = parse(IngestArguments, {**BASE, "engine": "logging", **given})
     names = {name: BASE[name] for name in ("topic", "group")}
-    settings = config_of("lines").parse({"root": str(topic.parent)}).settings()
+    settings = config_of("text_lines").parse({"root": str(topic.parent)}).settings()
     with ExitStack() as stack:
-        source = open_source("lines", settings, identity="main", **names)
+        source = open_source("text_lines", settings, identity="main", **names)
         sink = sink_for(arguments.destination, **arguments.sink_options)
         job = IngestJob(arguments, source, sink, stack)
         return job.run(store, attempt=str(number), serialised=True, observer=Silent())
@@ -89,6 +89,7 @@ def test_one_window_uses_a_plugin_of_every_kind(
     examples: None, topic: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("EXAMPLE_LAKE", str(tmp_path))
+    (tmp_path / "raw").mkdir()
     monkeypatch.setenv("EXAMPLE_STORE", str(tmp_path / "store"))
     ti = SimpleNamespace(dag_id="d", run_id="r", task_id="t", map_index=-1)
     store = store_for("files", {"ti": ti}, SimpleNamespace(name="lines:main/orders/lake"))
@@ -103,7 +104,7 @@ def test_one_window_uses_a_plugin_of_every_kind(
     first = run(topic, store, 1, **given)
     again = run(topic, store, 2, **given)
 
-    assert (first.total, first.engine, again.total) == (3, "logging", 0)
+    assert (first.total, first.engine, again.replayed) == (3, "logging", True)
     files = sorted((tmp_path / "raw" / "lake").rglob("part*.parquet"))
     words = [row["word"] for file in files for row in pq.ParquetFile(file).read().to_pylist()]
     assert sorted(words) == ["apple", "pear", "plum"]
@@ -148,8 +149,8 @@ def test_a_sink_of_a_plugin_refuses_what_it_does_not_accept(examples: None) -> N
 
 
 def test_the_source_of_a_plugin_has_a_hook_for_commands_and_page(examples: None) -> None:
-    hook: Any = hook_class("lines")
-    assert (hook.conn_type, hook.default_conn_name) == ("lines", "lines_default")
+    hook: Any = hook_class("text_lines")
+    assert (hook.conn_type, hook.default_conn_name) == ("text_lines", "text_lines_default")
     assert hook_class("unheard-of") is None
 
 

@@ -1,4 +1,5 @@
-"""Source ``lines``: a directory is a cluster, a folder in it a topic, a file ``p<n>`` a partition.
+"""Source ``text_lines``: a directory is a cluster, a folder in it a topic, a file ``p<n>`` a
+partition.
 
 An offset is the number of a line.
 """

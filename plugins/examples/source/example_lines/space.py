@@ -1,4 +1,4 @@
-"""Keys ``p0``, ``p1`` …; each partition is a log of its own, and offsets count lines."""
+"""Keys ``p0``, ``p1`` …; each partition is a separate log, and offsets count lines."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _partition(topic: str, key: str) -> Lines:
 
 
 SPACE = OffsetSpace(
-    source="lines",
+    source="text_lines",
     key_form="'p<number>'",
     step=1,
     is_key=_is_key,
