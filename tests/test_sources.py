@@ -36,7 +36,7 @@ KNOWLEDGE = re.compile(
 )
 SECOND = "rocketmq"
 MAY_NAME_BOTH = {
-    "tubemq_provider/windows/spaces.py",  # kinds and their packages
+    "tubemq_provider/extensions.py",  # kinds and their packages
     "tubemq_provider/get_provider_info.py",  # what Airflow reads of a provider
     "tubemq_provider/dagster/__init__.py",  # exports the names of each for Dagster
     "tubemq_provider/dagster/ingest.py",  # the assets of both, on one base

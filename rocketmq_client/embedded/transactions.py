@@ -1,7 +1,7 @@
 """Half records of an embedded broker: committed, rolled back, or asked about.
 
-Belongs to the server's loop. A broker that is down asks no producer; it goes on when it is back. Unlike
-a genuine broker's, a half is asked about itself, not by a copy, and for ever.
+Belongs to the server's loop. A broker that is down asks no producer; it goes on when it is back.
+Unlike a genuine broker's, a half is asked about itself, not by a copy, and for ever.
 """
 
 from __future__ import annotations

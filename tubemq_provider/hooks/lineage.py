@@ -62,12 +62,14 @@ def window_lineage(
         extractors: Any = import_module("airflow.providers.openlineage.extractors")
     except ImportError:
         return None
-    namespace, name = sink_dataset(spec)
+    namespace, name = sink_dataset(spec) if spec else ("", "")
     statistics: Mapping[str, Any] = {}
     if result is not None and result.window_id is not None and not result.replayed:
         facet: Any = OutputStatisticsOutputDatasetFacet
         statistics = {"outputStatistics": facet(rowCount=result.total, size=result.bytes)}
     return extractors.OperatorLineage(
         inputs=[Dataset(namespace=f"{source}://{cluster}", name=topic)],
-        outputs=[OutputDataset(namespace=namespace, name=name, outputFacets=dict(statistics))],
+        outputs=[OutputDataset(namespace=namespace, name=name, outputFacets=dict(statistics))]
+        if spec
+        else [],
     )

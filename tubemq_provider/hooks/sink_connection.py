@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
 from tubemq_client import errors
+from tubemq_provider.extensions import BUILT_IN
 from tubemq_provider.hooks.connection import extra_fields
 from tubemq_provider.sinks._database_address import (
     DATABASES,
@@ -60,6 +61,8 @@ def open_sink(
         return sink_for(spec, **options, catalog_properties=_catalog_properties(sink_connection))
     if word in DATABASES:
         return sink_for(_with_login(spec, word, sink_connection), **options)
+    if word not in BUILT_IN["sink"]:
+        return sink_for(spec, **options, connection=sink_connection)
     return sink_for(spec, **options, storage_options=_storage_options(sink_connection))
 
 

@@ -12,18 +12,21 @@ from datetime import datetime, timedelta
 from importlib import import_module
 from typing import Any
 
+from tubemq_client import errors
+from tubemq_provider.extensions import BUILT_IN, is_known, options_problems
 from tubemq_provider.ingest.engine_arguments import engine_problems
 from tubemq_provider.ingest.fields import IngestFields, InitialPosition, Resolver
 from tubemq_provider.ingest.following import decoding_of, following_of, following_problems
 from tubemq_provider.ingest.options import options_of, without_effect
 from tubemq_provider.ingest.routes import parse_routes, routes_problems
-from tubemq_provider.ingest.sink_rules import sink_problems
+from tubemq_provider.ingest.sink_rules import problems_of_object, sink_problems
 from tubemq_provider.ingest.validation import (
     from_json,
     is_template,
     offsets_for_topic,
 )
 from tubemq_provider.rows.spec import DecodeSpec
+from tubemq_provider.sinks.factory import sink_word
 from tubemq_provider.sinks.routed import RouteSet
 from tubemq_provider.windows.following import Following
 from tubemq_provider.windows.policies import Policies, words_in
@@ -67,7 +70,7 @@ class IngestArguments(IngestFields):
             problems += self._sink_problems()
         if not unknown & {"starting_offsets", "ending_offsets"}:
             problems += self._of_resolver()
-        problems += engine_problems(self)
+        problems += [*engine_problems(self), *self._of_plugins()]
         problems += following_problems(self)
         if "routes" not in unknown and not (self.routes and is_template(self.routes)):
             problems += routes_problems(self)
@@ -81,8 +84,8 @@ class IngestArguments(IngestFields):
 
     @property
     def destination(self) -> str:
-        """Address of the sink, for `sink_for`."""
-        return self.sink or self.path or ""
+        """Address of the sink, for `sink_for`; empty for a sink that is an object."""
+        return self.path or (self.sink if isinstance(self.sink, str) else "") or ""
 
     @property
     def sink_options(self) -> dict[str, Any]:
@@ -95,8 +98,13 @@ class IngestArguments(IngestFields):
         policies = {item.name for item in fields(Policies)}  # max_files: the run judges it
         others = {name for name, option in OPTIONS.items() if option.sinks} - policies - {"apply"}
         chosen = self.model_dump(include=others, exclude_defaults=True)
-        following = self.following
-        return {**always, **chosen, **({} if following is None else {"following": following})}
+        following, own = self.following, self.plugin_options.get("sink")
+        return {
+            **always,
+            **chosen,
+            **({} if following is None else {"following": following}),
+            **({"plugin_options": own} if own else {}),
+        }
 
     @property
     def route_set(self) -> RouteSet | None:
@@ -127,7 +135,9 @@ class IngestArguments(IngestFields):
         spec = self.destination
         if (self.path is None) == (self.sink is None):
             return ["give either path or sink"]
-        if is_template(spec):
+        if not spec:
+            return problems_of_object(self)
+        if is_template(spec) or not spec:
             return []
         return sink_problems(spec, self)
 
@@ -137,6 +147,34 @@ class IngestArguments(IngestFields):
         if self.resolver:
             return self.resolver
         return "explicit" if self.starting_offsets or self.ending_offsets else "boundaries"
+
+    def _of_plugins(self) -> list[str]:
+        """Return the problems of options of plug-ins, each judged by the plug-in's model."""
+        chosen: dict[str, object] = {
+            "sink": sink_word(self.destination) if self.destination else self.sink,
+            "engine": self.engine,
+            "offset_store": self.offset_store,
+            "resolver": self.resolver,
+        }
+        problems = []
+        for kind in ("sink", "engine", "offset_store", "resolver"):
+            word, options = chosen[kind], self.plugin_options.get(kind, {})
+            if kind == "sink" and is_template(self.destination):
+                continue
+            if isinstance(word, str) and word not in BUILT_IN[kind] and not is_template(word):
+                if is_known(kind, word) and not is_template(options):
+                    try:
+                        found = options_problems(kind, word, options)
+                    except errors.ConfigError as exc:
+                        found = exc.problems
+                    problems += [f"plugin_options: {kind}: {each}" for each in found]
+            elif options and not is_template(word):
+                problems.append(f"plugin_options: {kind}: {word!r} is no plug-in, and takes none")
+        unknown = sorted(self.plugin_options.keys() - chosen.keys())
+        return [
+            *problems,
+            *(f"plugin_options: {each!r} is none of {', '.join(chosen)}" for each in unknown),
+        ]
 
     def _of_offsets(self) -> list[str]:
         problems = []
@@ -169,9 +207,15 @@ class IngestArguments(IngestFields):
     def _of_resolver(self) -> list[str]:
         if self.mode != "time":
             return []
-        problems = without_effect(self, "resolver", self.by)
+        if not isinstance(self.by, str):
+            return without_effect(
+                self, "resolver", str(getattr(self.by, "name", "")), like="timeline"
+            )
+        like = None if self.by in BUILT_IN["resolver"] else "timeline"
+        problems = without_effect(self, "resolver", self.by, like=like)
         own = space_of(self.source).resolvers
-        if own is not None and self.by not in (*_OF_EVERY_KIND, *own):
+        everywhere = self.by in _OF_EVERY_KIND or self.by not in BUILT_IN["resolver"]
+        if own is not None and not everywhere and self.by not in own:
             problems.append(
                 f"resolver={self.by!r} is not available for {self.source}; choose one of "
                 f"{', '.join((*_OF_EVERY_KIND, *own))}"

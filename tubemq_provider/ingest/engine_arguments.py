@@ -26,7 +26,8 @@ _AUTHENTICATE: Final = "spark.connect.authenticate.token"
 
 def engine_problems(arguments: IngestFields) -> list[str]:
     """Return combinations that conflict, and arguments without effect on the engine."""
-    problems = without_effect(arguments, "engine", arguments.engine)
+    name = arguments.engine if isinstance(arguments.engine, str) else arguments.engine.name
+    problems = without_effect(arguments, "engine", name)
     if arguments.deferrable and arguments.engine not in DEFERRABLE_ENGINES:
         problems.append(
             f"deferrable=True needs engine='submit': the work of engine={arguments.engine!r} ends "

@@ -1,17 +1,17 @@
-"""Build the engine that executes a plan, from checked arguments: the only place that names engines.
+"""Build the engine that executes a plan, from checked arguments.
 
 An engine is imported on demand, with its dependencies. This module must not decide what is read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from tubemq_client.errors import ConfigError, require_extra
+from tubemq_provider.extensions import call
 from tubemq_provider.rows.spec import DecodeSpec
 from tubemq_provider.sinks.routed import RoutedSink
 
@@ -22,7 +22,14 @@ if TYPE_CHECKING:
     from tubemq_provider.windows.policies import Policies
     from tubemq_provider.windows.protocols import Engine, Sink
 
-__all__ = ["ENGINES", "make_engine"]
+__all__ = [
+    "make_auto",
+    "make_connect",
+    "make_engine",
+    "make_inline",
+    "make_session",
+    "make_submit",
+]
 
 _LOCAL_SPARK: Final = "local[2]"
 _BAR: Final = {"spark.ui.showConsoleProgress": "false"}
@@ -51,15 +58,20 @@ def make_engine(
             target_file_bytes=arguments.target_file_bytes,
             compression=arguments.compression or "snappy",
         )
-    return ENGINES[arguments.engine](arguments, source, policies, stack)
+    engine: Engine | str = arguments.engine
+    if not isinstance(engine, str):
+        return engine
+    made: Engine = call("engine", engine, arguments, source, policies, stack)
+    return made
 
 
-def _inline(
+def make_inline(
     arguments: IngestArguments,
     source: Source,
     policies: Policies,
     stack: ExitStack,  # noqa: ARG001 - starts nothing
 ) -> Engine:
+    """Return the engine without Spark."""
     from tubemq_provider.engines.inline import InlineEngine
 
     return InlineEngine.for_source(
@@ -76,9 +88,10 @@ def _decoding(arguments: IngestArguments) -> DecodeSpec | None:
     return arguments.decoding
 
 
-def _session(
+def make_session(
     arguments: IngestArguments, source: Source, policies: Policies, stack: ExitStack
 ) -> Engine:
+    """Return Spark in the task's process."""
     _refuse_unless_in_spark(arguments, source)
     _require_pyspark(arguments.engine)
     from tubemq_provider.engines.cluster_mode import DEPLOY_MODE, is_cluster
@@ -102,9 +115,10 @@ def _session(
     return engine
 
 
-def _submit(
+def make_submit(
     arguments: IngestArguments, source: Source, policies: Policies, stack: ExitStack
 ) -> Engine:
+    """Return Spark in a process of `spark-submit`."""
     _refuse_unless_in_spark(arguments, source)
     from tubemq_provider.engines.submit import SubmitEngine
 
@@ -129,9 +143,10 @@ def _submit(
     return engine
 
 
-def _connect(
+def make_connect(
     arguments: IngestArguments, source: Source, policies: Policies, stack: ExitStack
 ) -> Engine:
+    """Return Spark on a server of Spark Connect."""
     _refuse_unless_in_spark(arguments, source)
     _require_pyspark(arguments.engine)
     from tubemq_provider.engines.connect import ConnectEngine
@@ -203,26 +218,17 @@ def _in_spark(source: Source) -> bool:
     return format_module(source.space.source) is not None
 
 
-def _auto(
+def make_auto(
     arguments: IngestArguments, source: Source, policies: Policies, stack: ExitStack
 ) -> Engine:
+    """Return the engine that chooses by the size of a window, or Spark's where only it can."""
     if arguments.transform or arguments.sql:
-        return _session(arguments, source, policies, stack)
+        return make_session(arguments, source, policies, stack)
     if not _in_spark(source):
-        return _inline(arguments, source, policies, stack)
+        return make_inline(arguments, source, policies, stack)
     from tubemq_provider.engines.auto import AutoEngine
 
     return AutoEngine(
-        lambda: _inline(arguments, source, policies, stack),
-        lambda: _session(arguments, source, policies, stack),
+        lambda: make_inline(arguments, source, policies, stack),
+        lambda: make_session(arguments, source, policies, stack),
     )
-
-
-ENGINES: Final[Mapping[str, Callable[[IngestArguments, Source, Policies, ExitStack], Engine]]] = {
-    "session": _session,
-    "submit": _submit,
-    "connect": _connect,
-    "inline": _inline,
-    "auto": _auto,
-}
-"""Factories by the value of the argument `engine`."""

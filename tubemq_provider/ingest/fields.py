@@ -8,15 +8,17 @@ in `arguments`, `engine_arguments` and `sink_rules`. Opens nothing.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import PurePath
 from typing import Annotated, Any, Literal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field
+from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field, ValidationInfo
 
 from tubemq_client import errors
 from tubemq_client.config import GroupName
+from tubemq_provider.extensions import Kind, is_known, plugin_of
 from tubemq_provider.ingest.options import (
     FILE_SINKS,
     FOLLOWING_SINKS,
@@ -36,15 +38,17 @@ from tubemq_provider.ingest.validation import (
     is_template,
     with_zone,
 )
-from tubemq_provider.offsets.registry import StoreName
-from tubemq_provider.rows.spec import DecodeSpec
+from tubemq_provider.rows.spec import DecodeSpec, function_spec
 from tubemq_provider.sinks.parquet import local_root
 from tubemq_provider.windows.canonical import in_utc
+from tubemq_provider.windows.planning.instants import TimeResolver
 from tubemq_provider.windows.policies import end_word
-from tubemq_provider.windows.spaces import FIRST_SOURCE
+from tubemq_provider.windows.protocols import Engine, Sink
+from tubemq_provider.windows.spaces import FIRST_SOURCE, space_of
 
 Mode = Literal["cursor", "time"]
-Resolver = Literal["boundaries", "timeline", "history", "message_time", "store_time", "explicit"]
+Resolver = Any
+"""Word of a resolver, or the resolver itself."""
 
 _OF_TIME = ("boundaries", "timeline", "history", "message_time", "store_time")
 _WITH_SPARK = (*SPARK_ENGINES, "auto")
@@ -124,6 +128,8 @@ Directory = Annotated[str | None, BeforeValidator(blank_is_none), AfterValidator
 
 def _decode(value: object) -> object:
     value = blank_is_none(value)
+    if callable(value):
+        value = function_spec(value)
     if isinstance(value, (str, dict)) and (problems := DecodeSpec.judge(value)):
         raise ValueError("; ".join(problems))
     return value
@@ -175,6 +181,52 @@ Columns = Annotated[tuple[str, ...], BeforeValidator(_one_or_more), Field(max_le
 """Columns to partition files by: a list, its JSON, or a single one."""
 
 
+def _word_or(kind: Kind, base: type[Any]) -> Callable[[Any, ValidationInfo], Any]:
+    """Return a validator of a plug-in's word, or of an object of the class `base`."""
+
+    def judge(value: Any, info: ValidationInfo) -> Any:
+        if value is None or isinstance(value, base):
+            return value
+        if not isinstance(value, str):
+            raise ValueError(f"{value!r} is neither a word nor an object of {base.__name__}")  # noqa: TRY004 - pydantic collects ValueErrors
+        if kind == "resolver" and value in _resolvers_of((info.data or {}).get("source")):
+            return value
+        if not is_template(value) and not is_known(kind, value):
+            _refuse_unknown(kind, value)
+        return value
+
+    return judge
+
+
+def _resolvers_of(source: str | None) -> tuple[str, ...]:
+    return space_of(source).resolvers or () if source else ()
+
+
+def _refuse_unknown(kind: Kind, word: str) -> None:
+    try:
+        plugin_of(kind, word)
+    except errors.ConfigError as exc:
+        raise ValueError("; ".join(exc.problems)) from None
+
+
+def _address_or_sink(value: object) -> object:
+    if value is None or isinstance(value, str | Sink):
+        return value
+    raise ValueError(f"{type(value).__name__} is neither the address of a sink nor a Sink")
+
+
+def _store(value: object) -> object:
+    """Check the word of an offset store, or a factory of one."""
+    if isinstance(value, str):
+        if not is_known("offset_store", value):
+            _refuse_unknown("offset_store", value)
+    elif not callable(value):
+        raise ValueError(  # noqa: TRY004 - pydantic collects ValueErrors
+            f"{value!r} is neither a word nor a function of context and asset that makes a store"
+        )
+    return value
+
+
 class IngestFields(TaskArguments):
     """Arguments of an ingest, in Airflow's operators and Dagster's assets; see docs/airflow.md."""
 
@@ -199,7 +251,8 @@ class IngestFields(TaskArguments):
         ),
     ] = None
     sink: Annotated[
-        str | None,
+        Any,
+        BeforeValidator(_address_or_sink),
         Option(
             "where the records go, as `tubemq_provider.sinks.factory.sink_for` takes it: "
             "``/lake/orders``, ``s3://lake/orders``, ``delta:/lake/orders``, "
@@ -297,6 +350,16 @@ class IngestFields(TaskArguments):
             writes=True,
         ),
     ] = "refuse"
+    plugin_options: Annotated[
+        dict[str, dict[str, Any]],
+        BeforeValidator(lambda value: from_json(value) or {}),
+        Option(
+            'options of plug-ins, by kind: ``{"sink": {…}, "engine": {…}}``, judged by each '
+            "plug-in's own model; also of ``offset_store`` and ``resolver``. No secrets.",
+            template=True,
+            writes=True,
+        ),
+    ] = Field(default_factory=dict, repr=False)
     routes: Annotated[
         Routes,
         Option(
@@ -365,7 +428,8 @@ class IngestFields(TaskArguments):
     ]
     mode: Mode = "cursor"
     engine: Annotated[
-        Literal["session", "inline", "auto", "submit", "connect"],
+        Any,
+        BeforeValidator(_word_or("engine", Engine)),
         Option(
             "``auto``: ``inline`` for windows of up to two million index entries, or without "
             "pyspark; ``session`` for larger ones, and with `transform` or `sql`. ``session``: "
@@ -547,7 +611,9 @@ class IngestFields(TaskArguments):
         ),
     ] = None
     resolver: Annotated[
-        Resolver | None,
+        Resolver,
+        BeforeValidator(blank_is_none),
+        BeforeValidator(_word_or("resolver", TimeResolver)),
         Option(
             "how a window of time gets its offsets. ``boundaries`` (default) looks instants up in "
             "`boundaries`; ``timeline`` in the samples of `TubeMQSampleEndsOperator`; ``history`` "
@@ -741,7 +807,8 @@ class IngestFields(TaskArguments):
         ),
     ] = False
     offset_store: Annotated[
-        StoreName,
+        Any,
+        BeforeValidator(_store),
         Option(
             "where progress is kept: ``asset_state``; ``ledger``, if the deployment has it, where "
             "cursor windows of a group may run side by side; ``events``.",

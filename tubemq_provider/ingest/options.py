@@ -102,23 +102,29 @@ def without_effect(
     aspect: Literal["mode", "resolver", "engine"],
     word: str,
     hint: str = "",
+    *,
+    like: str | None = None,
 ) -> list[str]:
     """Return a problem, which ends with `hint`, for each changed option that the chosen mode,
-    resolver or engine does not have."""
+    resolver or engine does not have; a plug-in has those of the word that it is `like`."""
     return [
         f"{name} has no effect with {aspect}={word!r}{hint}"
         for name, option in options_of(type(arguments)).items()
-        if (words := getattr(option, f"{aspect}s")) and word not in words
+        if (words := getattr(option, f"{aspect}s")) and (like or word) not in words
         if _is_changed(arguments, name)
     ]
 
 
-def problems_of_sink(arguments: BaseModel, sink: str) -> list[str]:
-    """Return a problem for each option without effect on a kind of sink."""
+def problems_of_sink(
+    arguments: BaseModel, sink: str, accepted: frozenset[str] = frozenset()
+) -> list[str]:
+    """Return a problem for each option without effect on a kind of sink; a plug-in has those that
+    are `accepted`."""
     return [
         option.without_sink.format(sink=sink)
         for name, option in options_of(type(arguments)).items()
-        if option.without_sink and sink not in option.sinks and _is_changed(arguments, name)
+        if option.without_sink and sink not in option.sinks and name not in accepted
+        if _is_changed(arguments, name)
     ]
 
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tubemq_provider.ingest.options import FILE_SINKS, problems_of_sink
+from tubemq_provider.ingest.options import FILE_SINKS, default_of, problems_of_sink
 from tubemq_provider.sinks.factory import (
+    accepted_options,
     missing_extra,
     needless_connection,
     sink_word,
@@ -20,7 +21,7 @@ from tubemq_provider.windows.partitioning import partition_problems
 if TYPE_CHECKING:
     from tubemq_provider.ingest.fields import IngestFields
 
-__all__ = ["sink_problems"]
+__all__ = ["problems_of_object", "sink_problems"]
 
 _REWRITING = ("s3", "gs", "az", "postgresql", "sqlite", "oracle", "mssql")
 
@@ -39,12 +40,17 @@ def sink_problems(spec: str, arguments: IngestFields) -> list[str]:
             arguments.partition_by, arguments.max_partitions, folders=word in FILE_SINKS
         )
     ]
-    problems += problems_of_sink(arguments, word)
+    accepted = accepted_options(word)
+    problems += problems_of_sink(arguments, word, accepted)
     if arguments.sink_conn_id and (needless := needless_connection(spec)):
         problems.append(needless)
     if arguments.on_clear == "rewrite":
         problems += _no_rewrite(word)
-    if arguments.corrupt_records == "quarantine" and word not in FILE_SINKS:
+    if (
+        arguments.corrupt_records == "quarantine"
+        and word not in FILE_SINKS
+        and ("quarantine" not in accepted)
+    ):
         problems.append(
             "corrupt_records='quarantine' needs a sink of files (a Parquet directory or an "
             f"object store), which keeps them beside the window; {word} has no such place"
@@ -52,9 +58,19 @@ def sink_problems(spec: str, arguments: IngestFields) -> list[str]:
     return problems
 
 
+def problems_of_object(arguments: IngestFields) -> list[str]:
+    """Return the arguments without effect on a sink that is passed as an object."""
+    late = ("sink_conn_id", "staging_root", "partition_by", "max_partitions", "schema_evolution")
+    return [
+        f"{name} has no effect on a sink that is an object: give it where the sink is made"
+        for name in (*late, "verify")
+        if getattr(arguments, name) != default_of(type(arguments).model_fields[name])
+    ]
+
+
 def _no_rewrite(word: str) -> list[str]:
     """Return the reason why a sink cannot replace a window in one step."""
-    if word in _REWRITING:
+    if word in _REWRITING or "rewrite" in accepted_options(word):
         return []
     reasons = {
         "parquet": "a Parquet directory cannot replace a window in one step",

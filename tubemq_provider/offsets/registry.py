@@ -10,9 +10,12 @@ position.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Literal, Protocol
+from typing import Annotated, Any, Protocol
+
+from pydantic import AfterValidator
 
 from tubemq_client import errors
+from tubemq_provider.extensions import call, is_known, plugin_of
 from tubemq_provider.offsets.asset_state import AssetProgress, AssetStateOffsetStore
 from tubemq_provider.offsets.commit_events import CommitEventStore
 from tubemq_provider.offsets.ledger.envelope import CURSOR
@@ -20,9 +23,28 @@ from tubemq_provider.offsets.ledger.store import LedgerStore, VersionedState
 from tubemq_provider.windows.cursor import cursor_in_use, newer_position
 from tubemq_provider.windows.protocols import Document, OffsetStore
 
-__all__ = ["STORES", "StoreName", "TaskStore", "refuse_other_store", "store_for"]
+__all__ = [
+    "StoreName",
+    "TaskStore",
+    "asset_state",
+    "events",
+    "ledger",
+    "refuse_other_store",
+    "store_for",
+]
 
-StoreName = Literal["asset_state", "events", "ledger"]
+
+def _known(name: str) -> str:
+    if not is_known("offset_store", name):
+        try:
+            plugin_of("offset_store", name)
+        except errors.ConfigError as exc:
+            raise ValueError("; ".join(exc.problems)) from None
+    return name
+
+
+StoreName = Annotated[str, AfterValidator(_known)]
+"""Word of an offset store: of this package, or of a plug-in."""
 
 
 class TaskStore(OffsetStore, Protocol):
@@ -32,23 +54,35 @@ class TaskStore(OffsetStore, Protocol):
         """Return the samples that another task stores on the same asset, or None."""
 
 
-STORES: Final[Mapping[str, Callable[[Mapping[str, Any], Any], TaskStore]]] = {
-    "asset_state": AssetStateOffsetStore.from_context,
-    "events": CommitEventStore.from_context,
-    "ledger": LedgerStore.from_context,
-}
-
-
-def store_for(name: str, context: Mapping[str, Any], asset: Any) -> TaskStore:
+def store_for(
+    name: str | Callable[[Mapping[str, Any], Any], TaskStore],
+    context: Mapping[str, Any],
+    asset: Any,
+) -> TaskStore:
     """Create the store `name` for the running task, which has `asset` as inlet and outlet.
 
     Raises `errors.ConfigError` for an unknown name, and for ``ledger`` if the API server has none:
     progress must not silently go elsewhere.
     """
-    if name not in STORES:
-        names = ", ".join(STORES)
-        raise errors.ConfigError(f"{name!r} is none of {names}", subject="offset_store")
-    return STORES[name](context, asset)
+    if not isinstance(name, str):
+        return name(context, asset)
+    store: TaskStore = call("offset_store", name, context, asset)
+    return store
+
+
+def asset_state(context: Mapping[str, Any], asset: Any) -> TaskStore:
+    """Return the store in the state of the offsets asset."""
+    return AssetStateOffsetStore.from_context(context, asset)
+
+
+def events(context: Mapping[str, Any], asset: Any) -> TaskStore:
+    """Return the store that has nothing but the events of the offsets asset."""
+    return CommitEventStore.from_context(context, asset)
+
+
+def ledger(context: Mapping[str, Any], asset: Any) -> TaskStore:
+    """Return the store with claims in Airflow's metadata database."""
+    return LedgerStore.from_context(context, asset)
 
 
 def refuse_other_store(name: str, context: Mapping[str, Any], asset: Any) -> None:

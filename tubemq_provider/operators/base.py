@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from copy import copy
 from functools import cache
@@ -27,9 +27,11 @@ from tubemq_provider._airflow import (
     needs_asset_state,
 )
 from tubemq_provider.assets import declared, offsets_asset, sink_asset
+from tubemq_provider.extensions import BUILT_IN
 from tubemq_provider.hooks.failures import ErrorContext, fatal_errors_fail_the_task
 from tubemq_provider.hooks.lineage import window_lineage
 from tubemq_provider.hooks.metrics import count_window
+from tubemq_provider.hooks.plugin import plugin_hook
 from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.ingest.arguments import (
     OPTIONS,
@@ -64,7 +66,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from tubemq_provider.ingest.job import IngestJob
-    from tubemq_provider.windows.protocols import StepObserver
+    from tubemq_provider.windows.protocols import Engine, Sink, StepObserver
     from tubemq_provider.windows.run.result import WindowResult
 
 __all__ = ["IngestOperator"]
@@ -99,6 +101,8 @@ class IngestOperator(RefusesEmptyRendering, BaseOperator):
     template anywhere else is refused when the Dag is parsed.
 
     :param tubemq_conn_id: the connection; also the cluster's alias unless `cluster` is given.
+    :param source: kind of the topic: a plug-in's word. `tubemq_conn_id` is then a connection whose
+        extra has the plug-in's options. Default: the operator's own kind.
     :param policies: `IngestPolicies(gap_policy=…, …)`: what is done in unexpected conditions. By
         default the task fails.
 
@@ -134,9 +138,9 @@ class IngestOperator(RefusesEmptyRendering, BaseOperator):
     topic: str
     group: str
     path: str | None
-    sink: str | None
-    offset_store: str
-    engine: str | Value
+    sink: str | Sink | None
+    offset_store: str | Callable[[Mapping[str, Any], Any], TaskStore]
+    engine: str | Value | Engine
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -149,8 +153,11 @@ class IngestOperator(RefusesEmptyRendering, BaseOperator):
         tubemq_conn_id: str = TubeMQHook.default_conn_name,
         cluster: str | None = None,
         policies: IngestPolicies | None = None,
+        source: str | None = None,
         **kwargs: Any,
     ) -> None:
+        if source is not None:
+            self._choose_source(source)
         taken = parameters(IngestArguments, self._modes).keys() - {"cluster"}
         fields = IngestArguments.model_fields
         arguments = {
@@ -167,7 +174,12 @@ class IngestOperator(RefusesEmptyRendering, BaseOperator):
         self._serialise(chosen)
         self._check_arguments()
         self.offsets_asset = offsets_asset(self.cluster, self.topic, self.group, self.source)
-        self._declare_assets(self.sink or self.path or "")
+        self._declare_assets(self._address)
+
+    @property
+    def _address(self) -> str:
+        """Address of the sink; empty for a sink that is an object."""
+        return self.path or (self.sink if isinstance(self.sink, str) else "") or ""
 
     @property
     def _modes(self) -> tuple[str, ...]:
@@ -247,7 +259,23 @@ class IngestOperator(RefusesEmptyRendering, BaseOperator):
 
     def _hook(self) -> SourceHook:
         """Return the hook of the connection."""
+        if self.source != TubeMQHook.conn_type:
+            return plugin_hook(self.source)(self.tubemq_conn_id)
         return TubeMQHook(self.tubemq_conn_id)
+
+    def _choose_source(self, source: str) -> None:
+        """Read another kind of topic. Raises `errors.ConfigError` for an unknown one, and for one
+        that has its own operators."""
+        if source == self.source:
+            return
+        space_of(source)
+        if self.source != FIRST_SOURCE or source in BUILT_IN["source"]:
+            raise errors.ConfigError(
+                f"{type(self).__name__} reads {self.source}; for {source!r} use the operator of "
+                f"that kind, or the one of {FIRST_SOURCE} for plug-ins",
+                subject="source",
+            )
+        self.source = source
 
     def _prepare(self, context: Context, store: TaskStore, job: IngestJob) -> None:
         """Set up the job before it runs; for operators that read the window by other means."""
@@ -267,9 +295,7 @@ class IngestOperator(RefusesEmptyRendering, BaseOperator):
 
         None without the OpenLineage provider.
         """
-        return window_lineage(
-            self.cluster, self.topic, self.sink or self.path or "", self.result, self.source
-        )
+        return window_lineage(self.cluster, self.topic, self._address, self.result, self.source)
 
     def _error_context(self) -> ErrorContext:
         """Return what an error text is completed with."""
@@ -373,7 +399,7 @@ class IngestOperator(RefusesEmptyRendering, BaseOperator):
         if is_mapped(self):
             return
         outlets = [self.offsets_asset]
-        if not is_template(spec):
+        if spec and not is_template(spec):
             outlets.append(sink_asset(spec))
         if not declared(self.offsets_asset, self.inlets):
             self.inlets = [*self.inlets, self.offsets_asset]

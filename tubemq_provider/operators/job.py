@@ -57,11 +57,15 @@ def open_job(
     """
     if needs_interval(arguments, interval):
         raise no_interval()
-    sink = open_sink(
-        arguments.destination,
-        arguments.sink_conn_id,
-        hook.get_connection,
-        **arguments.sink_options,
+    sink = (
+        open_sink(
+            arguments.destination,
+            arguments.sink_conn_id,
+            hook.get_connection,
+            **arguments.sink_options,
+        )
+        if arguments.destination
+        else arguments.sink
     )
     routes = arguments.route_set
     decoded = [arguments.decoding]

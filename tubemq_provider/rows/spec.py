@@ -11,11 +11,14 @@ import base64
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
 from tubemq_client.errors import ConfigError
 from tubemq_client.json_text import load_unique_json
+from tubemq_provider.extensions import is_known, load, parsed_options, plugin_of
+from tubemq_provider.extensions import words as known_words
 
 __all__ = [
     "CHANGES",
@@ -24,6 +27,7 @@ __all__ = [
     "INFERRED",
     "SUBJECT",
     "DecodeSpec",
+    "function_spec",
     "schema_of",
 ]
 
@@ -209,7 +213,7 @@ class DecodeSpec:
 
 def _document(option: str | Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(option, Mapping):
-        return dict(option)
+        return _of_plugin(dict(option))
     if not isinstance(option, str):
         raise ConfigError(f"{option!r} is neither a mapping nor a text", subject=SUBJECT)
     text = option.strip()
@@ -218,16 +222,57 @@ def _document(option: str | Mapping[str, Any]) -> dict[str, Any]:
             document = load_unique_json(text)
         except (ValueError, RecursionError) as error:
             raise ConfigError(f"not valid JSON: {error}", subject=SUBJECT) from error
-        return dict(document)
+        return _of_plugin(dict(document))
     if text not in FORMATS and "." in text:
         return {"format": "function", "function": text}
-    return {"format": text}
+    return _of_plugin({"format": text})
+
+
+def _of_plugin(document: dict[str, Any]) -> dict[str, Any]:
+    """Return a document with the function of a plug-in in place of its word.
+
+    Executors then import the function, and need no registry.
+    """
+    word = document.get("format")
+    if not isinstance(word, str) or word in FORMATS or not is_known("decoder", word):
+        return document
+    spec = function_spec(load("decoder", word), plugin_of("decoder", word).value)
+    known = ("format", "schema", "schema_file", "columns", "prefix")
+    options = {name: value for name, value in document.items() if name not in known}
+    kept = {name: document[name] for name in known[1:] if name in document}
+    if hasattr(load("decoder", word), "Options"):
+        model = parsed_options("decoder", word, options)
+        options = model.model_dump(mode="json", exclude_unset=True)
+    if "schema_file" in kept:
+        spec.pop("schema", None)
+    return {**spec, **kept, **({"arguments": options} if options else {})}
+
+
+def function_spec(function: Any, place: str | None = None) -> dict[str, Any]:
+    """Return the description of a decoder that is the callable `function`, to be found at `place`.
+
+    Its attribute `schema` is the DDL of its columns. Raises `ValueError` for a callable that cannot
+    be imported by name, such as a lambda.
+    """
+    name = getattr(function, "__qualname__", "")
+    path = (place or f"{getattr(function, '__module__', '')}:{name}").replace(":", ".")
+    module, _, attribute = path.rpartition(".")
+    try:
+        same = getattr(import_module(module), attribute) is function
+    except (ImportError, AttributeError, ValueError):
+        same = False
+    if not same:
+        raise ValueError(
+            f"{path} cannot be imported; put the function into a module that the workers have"
+        )
+    schema = getattr(function, "schema", None)
+    return {"format": "function", "function": path, **({"schema": schema} if schema else {})}
 
 
 def _problems(document: Mapping[str, Any]) -> list[str]:
     format_ = document.get("format")
     if format_ not in FORMATS:
-        formats = ", ".join(FORMATS)
+        formats = ", ".join(known_words("decoder"))
         return [f"format: {format_!r} is none of {formats}, and no dotted path of a function"]
     takes = _TAKES[format_] | {"format", "columns", "prefix"}
     problems = [

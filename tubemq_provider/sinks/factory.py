@@ -17,14 +17,15 @@ it is asked for. Credentials in an address of a database are never repeated in a
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.util import find_spec
 from os import PathLike, fspath
 from pathlib import Path, PurePath
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 from urllib.parse import parse_qsl, urlencode
 
 from tubemq_client.errors import ConfigError, require_extra
+from tubemq_provider.extensions import BUILT_IN, call, is_known, load, parsed_options, words
 from tubemq_provider.files.objects import prefix_problems
 from tubemq_provider.files.staging import Verify
 from tubemq_provider.sinks._database_address import (
@@ -40,6 +41,8 @@ from tubemq_provider.windows.protocols import Sink
 
 __all__ = [
     "SUPPORTED",
+    "SinkOptions",
+    "accepted_options",
     "missing_extra",
     "needless_connection",
     "sink_for",
@@ -90,6 +93,8 @@ def sink_for(
     partition_by: Sequence[str] | str = (),
     max_partitions: int | None = None,
     schema_evolution: Evolution | None = None,
+    plugin_options: Mapping[str, Any] | None = None,
+    connection: Any = None,
     following: Following | None = None,
 ) -> Sink:
     """Return the sink that `spec` means; a `Sink` is returned unchanged.
@@ -98,9 +103,10 @@ def sink_for(
     where tasks can tell what they hold; `partition_by` the partition columns (columns,
     ``day(<column>)``, ``hour(<column>)``) and `max_partitions` how many of those a task may make;
     `schema_evolution` what becomes of columns that a table has not; `following` how a table follows
-    changes. Raises `ConfigError` that lists
-    what is supported, or names the option that would have no effect, and `MissingExtraError` with
-    the install line. Opens nothing in a storage.
+    changes; `plugin_options` are the
+    options of a plug-in's own model, and `connection` has its credentials. Raises `ConfigError`
+    that lists what is supported, or names the option that would have no effect, and
+    `MissingExtraError` with the install line. Opens nothing in a storage.
     """
     if not isinstance(spec, str | PathLike):
         if not isinstance(spec, Sink):
@@ -108,23 +114,34 @@ def sink_for(
         options_set = (verify, partition_by, max_partitions, schema_evolution, following)
         _refuse_late(name for name, value in zip(_OF_SINKS, options_set, strict=True) if value)
         return spec
-    word, rest = _split(fspath(spec))
-    if word != "append" and not exactly_once:
+    word, _ = _split(fspath(spec))
+    kind = sink_word(spec)
+    if kind not in BUILT_IN["sink"] and not is_known("sink", kind):
+        raise _unknown(_unknown_kind(word))
+    if _promises(kind) and not exactly_once:
         raise ConfigError(
             "exactly_once=False has no effect here: all sinks but append:… are exactly-once",
             subject="sink",
         )
-    make = _MAKERS.get(word.partition("+")[0])
-    if make is None:
-        raise _unknown(_unknown_kind(word))
     partition_columns = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
     of_files = (verify, partition_columns, max_partitions, schema_evolution, following)
-    options = _Options(exactly_once, storage_options, staging_root, catalog_properties, *of_files)
-    if word != "iceberg":
-        options.refuse(f"{word or 'parquet'} sink", "catalog_properties")
-    if word.partition("+")[0] not in ("delta", *DATABASES):
-        options.refuse(f"{word or 'parquet'} sink", "following")
-    return make(word, rest, options)
+    options = SinkOptions(
+        exactly_once,
+        storage_options,
+        staging_root,
+        catalog_properties,
+        *of_files,
+        connection=connection,
+        own=parsed_options("sink", kind, plugin_options or {}),
+    )
+    if kind in BUILT_IN["sink"]:
+        if kind != "iceberg":
+            options.refuse(f"{kind} sink", "catalog_properties")
+        if kind not in ("delta", *DATABASES):
+            options.refuse(f"{kind} sink", "following")
+    else:
+        options.refuse(f"{kind} sink", *(set(_OF_SINKS) - _accepted(kind)), "catalog_properties")
+    return cast("Sink", call("sink", kind, fspath(spec), options))
 
 
 def _refuse_late(said: Iterable[str]) -> None:
@@ -144,8 +161,8 @@ def spec_problems(spec: str, *, exactly_once: bool = True) -> list[str]:
     relative paths, credentials. Needs no extra, opens nothing."""
     word, rest = _split(spec)
     kind = word.partition("+")[0]
-    if kind not in _MAKERS:
-        return _unknown(_unknown_kind(word)).problems
+    if (kind or "parquet") not in BUILT_IN["sink"]:
+        return _plugin_problems(spec, kind, exactly_once=exactly_once)
     problems = []
     if (word == "append") == exactly_once:
         problems.append(
@@ -185,6 +202,43 @@ def missing_extra(spec: str) -> str | None:
     if find_spec(package) is not None:
         return None
     return str(require_extra(extra, ImportError(name=package)))
+
+
+def _plugin_problems(spec: str, kind: str, *, exactly_once: bool) -> list[str]:
+    """Return the problems of an address of another distribution's sink."""
+    if not is_known("sink", kind):
+        return _unknown(_unknown_kind(kind)).problems
+    try:
+        plugin = load("sink", kind)
+    except ConfigError as exc:
+        return exc.problems
+    problems = [CREDENTIALS] if without_login(_split(spec)[1])[0] else []
+    if _promises(kind) and not exactly_once:
+        problems.append(f"exactly_once=False has no effect: {kind} sinks are exactly-once")
+    if not _promises(kind) and exactly_once:
+        problems.append(f"{kind}:… needs exactly_once=False")
+    judge = getattr(plugin, "problems", None)
+    return [*problems, *(judge(spec) if judge else ())]
+
+
+def _promises(kind: str) -> bool:
+    """Return True if sinks of this kind are exactly-once."""
+    if kind in BUILT_IN["sink"]:
+        return kind != "append"
+    return bool(getattr(load("sink", kind), "exactly_once", True))
+
+
+def _accepted(kind: str) -> frozenset[str]:
+    """Return the options of sinks of files and tables that a plug-in takes."""
+    return frozenset(getattr(load("sink", kind), "accepts", ()))
+
+
+def accepted_options(kind: str) -> frozenset[str]:
+    """Return the options for only some sinks that another distribution's sink takes, as its
+    attribute `accepts` has them; none for the sinks of this package."""
+    if kind in BUILT_IN["sink"] or not is_known("sink", kind):
+        return frozenset()
+    return _accepted(kind)
 
 
 def needless_connection(spec: str) -> str | None:
@@ -238,21 +292,35 @@ def sink_uri(spec: str | PathLike[str]) -> str:
         address, table = _table_of(without_login(rest)[1])
         plain = address.partition("?")[0]
         return f"{word.partition('+')[0]}://{plain}/{table}"
+    if is_known("sink", word):
+        address = without_login(rest)[1].partition("?")[0]
+        return f"{word}://{address.strip('/')}"
     raise _unknown(_unknown_kind(word))
 
 
-class _Options(NamedTuple):
-    """Options that a user gave besides the spec."""
+class SinkOptions(NamedTuple):
+    """Options of a sink besides its address.
 
-    exactly_once: bool
-    storage_options: Mapping[str, str] | None
-    staging_root: str | Path | None
+    `own` are those of a plug-in's model `Options`, and `connection` is the Airflow connection of
+    `sink_conn_id`, for a plug-in to take its credentials from.
+    """
+
+    exactly_once: bool = True
+    storage_options: Mapping[str, str] | None = None
+    staging_root: str | Path | None = None
     catalog_properties: Mapping[str, str] | None = None
     verify: Verify | None = None
     partition_by: tuple[str, ...] = ()
     max_partitions: int | None = None
     schema_evolution: Evolution | None = None
     following: Following | None = None
+    connection: Any = None
+    own: Any = None
+
+    def __repr__(self) -> str:
+        """Return text without values, some of which are secrets."""
+        chosen = [name for name, value in self._asdict().items() if value]
+        return f"SinkOptions({', '.join(chosen)})"
 
     def refuse(self, subject: str, *names: str) -> None:
         """Raise `ConfigError` for options that would have no effect."""
@@ -278,45 +346,57 @@ class _Options(NamedTuple):
         return {**self.checked, **({} if grows is None else {"schema_evolution": grows})}
 
 
-def _parquet(_: str, path: str, options: _Options) -> Sink:
+def make_parquet(address: str, options: SinkOptions) -> Sink:
+    """Return the sink of a directory of Parquet files."""
     from tubemq_provider.sinks.parquet import ParquetSink
 
+    _, path = _split(address)
     options.refuse("parquet sink", "storage_options", "schema_evolution")
     return ParquetSink(path, staging_root=options.staging_root, **options.checked)
 
 
-def _object_store(word: str, rest: str, options: _Options) -> Sink:
+def make_object_store(address: str, options: SinkOptions) -> Sink:
+    """Return the sink of an object store."""
     from tubemq_provider.sinks.object_store import ObjectStoreSink
 
+    word, rest = _split(address)
     options.refuse("object store sink", "schema_evolution")
     return ObjectStoreSink(f"{word}:{rest}", **options.stored, **options.checked)
 
 
-def _delta(_: str, rest: str, options: _Options) -> Sink:
+def make_delta(address: str, options: SinkOptions) -> Sink:
+    """Return the sink of a Delta table."""
     from tubemq_provider.sinks.delta import DeltaSink
 
+    _, rest = _split(address)
     return DeltaSink(
         _path_of(rest), **options.stored, **options.of_table, following=options.following
     )
 
 
-def _append(_: str, rest: str, options: _Options) -> Sink:
+def make_append(address: str, options: SinkOptions) -> Sink:
+    """Return the sink of appended files."""
     from tubemq_provider.sinks.append import AppendSink
 
+    _, rest = _split(address)
     options.refuse("append sink", *_OF_FACTS)
     return AppendSink(_path_of(rest), exactly_once=options.exactly_once, **options.stored)
 
 
-def _markers(_: str, rest: str, options: _Options) -> Sink:
+def make_markers(address: str, options: SinkOptions) -> Sink:
+    """Return the sink of markers only."""
     from tubemq_provider.sinks.markers import MarkerSink
 
+    _, rest = _split(address)
     options.refuse("marker sink", "staging_root", *_OF_FACTS)
     return MarkerSink.at(_path_of(rest), storage_options=options.storage_options)
 
 
-def _iceberg(_: str, rest: str, options: _Options) -> Sink:
+def make_iceberg(address: str, options: SinkOptions) -> Sink:
+    """Return the sink of an Iceberg table."""
     from tubemq_provider.sinks.iceberg import IcebergSink
 
+    _, rest = _split(address)
     catalog, separator, identifier = rest.strip("/").partition("/")
     if not separator:
         raise _unknown("iceberg: needs a catalog and a table, as iceberg:lake/sales.orders")
@@ -329,32 +409,24 @@ def _iceberg(_: str, rest: str, options: _Options) -> Sink:
     )
 
 
-def _database(word: str, rest: str, options: _Options) -> Sink:
+def make_database(address: str, options: SinkOptions) -> Sink:
+    """Return the sink of a table of a database."""
     from tubemq_provider.sinks.sql import SqlSink
 
+    word, rest = _split(address)
     options.refuse("jdbc sink", "storage_options", *_OF_FACTS)
-    address, table = _table_of(rest)
+    database, table = _table_of(rest)
     if _names_two_tables(rest):
         raise ConfigError("the address has table= more than once", subject="sink")
     if not table:
         raise _unknown(f"{word}: the address of a database needs ?table=<name>")
     return SqlSink(
-        f"{word}:{address}",
+        f"{word}:{database}",
         table,
         staging_root=options.staging_root,
         following=options.following,
     )
 
-
-_MAKERS: Final[dict[str, Callable[[str, str, _Options], Sink]]] = {
-    "": _parquet,
-    "delta": _delta,
-    "append": _append,
-    "markers": _markers,
-    "iceberg": _iceberg,
-    **dict.fromkeys(_OBJECTS, _object_store),
-    **dict.fromkeys(DATABASES, _database),
-}
 
 _PACKAGES: Final = {
     "delta": ("deltalake", "lake"),
@@ -403,4 +475,6 @@ def _unknown_kind(word: str) -> str:
 
 
 def _unknown(problem: str) -> ConfigError:
-    return ConfigError([problem, *(f"supported: {line}" for line in SUPPORTED)], subject="sink")
+    others = (f"{word}:… (plug-in)" for word in words("sink") if word not in BUILT_IN["sink"])
+    lines = [f"supported: {line}" for line in (*SUPPORTED, *others)]
+    return ConfigError([problem, *lines], subject="sink")

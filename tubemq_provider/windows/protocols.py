@@ -290,6 +290,10 @@ class Sink(ABC):
     can_replace: ClassVar[bool] = False
     """True if `replace` works."""
 
+    def serialize(self) -> Document:
+        """Return what Airflow stores and shows of the object: its class, no options."""
+        return _class_of(self)
+
     @property
     def boundaries(self) -> BoundaryBook | None:
         """Book of time boundaries stored with the data; None if the sink cannot store any."""
@@ -380,6 +384,10 @@ class Sink(ABC):
         raise cannot_replace(self.kind)
 
 
+def _class_of(value: object) -> Document:
+    return {"class": f"{type(value).__module__}.{type(value).__qualname__}"}
+
+
 def cannot_replace(kind: str) -> ConfigError:
     """Return the error for a sink of this kind, which is asked to replace a window."""
     return ConfigError(
@@ -425,6 +433,10 @@ class Engine(ABC):
     plan_hash: str | None = None
     """Hash of the only plan that it accepts, because the window was read before the run began and
     `ingest` returns reported counts; a run then plans no other window. None: it reads any plan."""
+
+    def serialize(self) -> Document:
+        """Return what Airflow stores and shows of the object: its class, no options."""
+        return _class_of(self)
 
     @property
     @abstractmethod

@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from importlib.metadata import entry_points
 from typing import Any, Final, Protocol, TypeVar
 
 from tubemq_client.errors import ConfigError
+from tubemq_provider.extensions import BUILT_IN, GROUPS, is_known, load, plugin_of, words
 
 __all__ = [
     "FIRST_SOURCE",
@@ -33,13 +33,11 @@ __all__ = [
 FIRST_SOURCE: Final = "tubemq"
 """Kind of source of documents that name none: the only kind in the first release."""
 
-SOURCES: Final = {
-    FIRST_SOURCE: "tubemq_provider.sources.tubemq",
-    "rocketmq": "tubemq_provider.sources.rocketmq",
-}
-"""Package of each kind. Its module `space` has `SPACE`; `sources.registry` loads the rest."""
+SOURCES: Final = BUILT_IN["source"]
+"""Package of each built-in kind. Its module `space` has `SPACE`; `sources.registry` loads the
+rest."""
 
-SOURCE_GROUP: Final = "tubemq_provider.sources"
+SOURCE_GROUP: Final = GROUPS["source"]
 """Entry point group by which another distribution adds a kind: its name, and the package."""
 
 Value = TypeVar("Value")
@@ -157,12 +155,12 @@ def source_package(source: str) -> str:
     """
     if source in SOURCES:
         return SOURCES[source]
-    others = {point.name: point.value for point in entry_points(group=SOURCE_GROUP)}
-    if source in others:
-        return others[source]
+    if is_known("source", source):
+        load("source", source)
+        return plugin_of("source", source).value
     raise ConfigError(
         f"there is no source of kind {source!r} here; known: "
-        f"{', '.join(sorted({*SOURCES, *others}))}. A newer release, or another package, may have "
+        f"{', '.join(words('source'))}. A newer release, or another package, may have "
         f"it",
         subject="source",
     )

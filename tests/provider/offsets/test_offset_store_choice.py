@@ -10,7 +10,8 @@ import pytest
 from tests.provider.grouped import grouped
 from tests.provider.offsets.accessors import Event, Inlet, State
 from tubemq_client import errors
-from tubemq_provider.offsets.registry import STORES, store_for
+from tubemq_provider.extensions import BUILT_IN
+from tubemq_provider.offsets.registry import store_for
 from tubemq_provider.operators.ingest import TubeMQCursorIngestOperator, TubeMQWindowIngestOperator
 from tubemq_provider.windows.protocols import OffsetStore
 
@@ -39,7 +40,7 @@ def operator(kind: Any = TubeMQCursorIngestOperator, **arguments: Any) -> Any:
     return kind(task_id="ingest", **grouped(**given))
 
 
-@pytest.mark.parametrize("name", STORES)
+@pytest.mark.parametrize("name", BUILT_IN["offset_store"])
 def test_a_name_becomes_a_store_that_knows_who_writes(name: str) -> None:
     store = store_for(name, context(WithLedger()), "a")
     assert isinstance(store, OffsetStore)

@@ -1,4 +1,4 @@
-"""Transactions: readers see exactly what was committed, the process that commits it and whenever.
+"""Transactions: readers see exactly what was committed, by any process and at any time.
 
 `TRANSACTIONS=1000` makes the drill larger.
 """

@@ -1,0 +1,94 @@
+"""The registry of plug-ins: what is found, what is imported, and what bad ones cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tubemq_client.errors import ConfigError
+from tubemq_provider import extensions
+from tubemq_provider.extensions import BUILT_IN, GROUPS, call, installed, load, options_problems
+from tubemq_provider.rows.spec import FORMATS
+from tubemq_provider.sinks._database_address import DATABASES
+
+Install = Callable[..., None]
+
+
+@pytest.fixture
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install]:
+    """Install a distribution with one entry point and one module."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def installing(name: str, kind: Any, word: str, code: str) -> None:
+        folder = tmp_path / f"{name}-1.0.dist-info"
+        folder.mkdir()
+        (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+        (folder / "entry_points.txt").write_text(f"[{GROUPS[kind]}]\n{word} = {name}_module:make\n")
+        (tmp_path / f"{name}_module.py").write_text(code)
+        extensions._points.cache_clear()
+
+    yield installing
+    extensions._points.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("kind", "word"), [(kind, word) for kind, words in BUILT_IN.items() for word in words]
+)
+def test_every_built_in_word_is_loaded_by_the_registry(kind: Any, word: str) -> None:
+    assert load(kind, word) is not None
+
+
+def test_every_format_and_database_is_registered() -> None:
+    assert set(BUILT_IN["decoder"]) == set(FORMATS)
+    assert set(DATABASES) < set(BUILT_IN["sink"])
+
+
+def test_listing_imports_no_plugin(install: Install) -> None:
+    install("bad", "sink", "bad", "raise RuntimeError('boom')")
+    assert "bad 1.0" in {plugin.distribution for plugin in installed("sink")}
+
+
+def test_a_plugin_that_cannot_be_imported_names_its_distribution(install: Install) -> None:
+    install("bad", "engine", "bad", "raise RuntimeError('boom')")
+    with pytest.raises(ConfigError, match=r"engine 'bad' of bad 1\.0 cannot be imported.*boom"):
+        load("engine", "bad")
+    assert load("engine", "inline")
+
+
+def test_a_word_that_two_claim_is_refused_with_both(install: Install) -> None:
+    install("one", "sink", "twice", "make = print")
+    install("two", "sink", "twice", "make = print")
+    with pytest.raises(ConfigError, match=r"claimed by one 1\.0 and two 1\.0"):
+        load("sink", "twice")
+    install("three", "sink", "delta", "make = print")
+    with pytest.raises(ConfigError, match=r"claimed by airflow-provider-tubemq and three 1\.0"):
+        load("sink", "delta")
+
+
+def test_another_interface_is_refused(install: Install) -> None:
+    install("new", "resolver", "new", "interface = 2\ndef make(*_): pass")
+    with pytest.raises(ConfigError, match=r"new 1\.0 was written for interface 2"):
+        load("resolver", "new")
+
+
+def test_a_factory_that_raises_names_its_distribution(install: Install) -> None:
+    install("weak", "offset_store", "weak", "def make(*_): raise OSError('full')")
+    with pytest.raises(ConfigError, match=r"'weak' of weak 1\.0 failed: OSError: full"):
+        call("offset_store", "weak", {}, None)
+
+
+def test_a_secret_is_refused_in_a_dag(install: Install) -> None:
+    code = """
+from pydantic import BaseModel, SecretStr
+class Options(BaseModel):
+    token: SecretStr
+def make(*_): pass
+make.Options = Options
+"""
+    install("shy", "sink", "shy", code)
+    (problem,) = options_problems("sink", "shy", {"token": "s3cret"})
+    assert "token: is a secret" in problem
+    assert "s3cret" not in problem

@@ -1,0 +1,96 @@
+"""Plug-ins and objects as arguments of an operator."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.serialization.helpers import serialize_template_field
+
+from tubemq_client.errors import ConfigError
+from tubemq_provider import extensions
+from tubemq_provider.assets import offsets_asset
+from tubemq_provider.engines.function import ReportedEngine
+from tubemq_provider.operators.ingest import TubeMQCursorIngestOperator
+from tubemq_provider.operators.rocketmq import RocketMQCursorIngestOperator
+from tubemq_provider.sinks.parquet import ParquetSink
+
+pytestmark = pytest.mark.airflow
+
+
+@pytest.fixture(autouse=True)
+def lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Install a source as another distribution would."""
+    installed = tmp_path / "toy-1.0.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: toy\nVersion: 1.0\n")
+    (installed / "entry_points.txt").write_text(
+        "[tubemq_provider.sources]\nlines = tests.kit.toy_source\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    extensions._points.cache_clear()
+    yield
+    extensions._points.cache_clear()
+
+
+def operator(**arguments: Any) -> Any:
+    given = {"topic": "orders", "group": "lake", "engine": "inline", **arguments}
+    return TubeMQCursorIngestOperator(
+        task_id="ingest", tubemq_conn_id="files", initial_position="earliest", **given
+    )
+
+
+def test_the_ordinary_operator_reads_a_source_of_a_plugin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    extra = {"root": str(tmp_path), "cluster": "main"}
+    document = json.dumps({"conn_type": "generic", "extra": extra})
+    monkeypatch.setenv("AIRFLOW_CONN_FILES", document)
+
+    task = operator(source="lines", path="/lake", cluster="main")
+
+    assert task.inlets == [offsets_asset("main", "orders", "lake", "lines")]
+    hook = task._hook()
+    hook.expect_cluster("main")
+    with hook.source("orders", "lake") as source:
+        assert (source.space.source, source.identity) == ("lines", "main")
+
+
+def test_an_unknown_source_is_refused_when_the_dag_is_parsed() -> None:
+    with pytest.raises(ConfigError, match="no source of kind 'linez' here"):
+        operator(source="linez", path="/lake")
+    with pytest.raises(ConfigError, match="RocketMQCursorIngestOperator reads rocketmq"):
+        RocketMQCursorIngestOperator(
+            task_id="t", source="lines", topic="t", group="g", path="/lake"
+        )
+
+
+def test_objects_are_shown_by_their_class(tmp_path: Path) -> None:
+    sink, engine = ParquetSink(tmp_path), ReportedEngine("h", {}, 0)
+
+    task = operator(sink=sink, engine=engine)
+
+    assert task.outlets == task.inlets
+    assert serialize_template_field(task.sink, "sink") == {
+        "class": "tubemq_provider.sinks.parquet.ParquetSink"
+    }
+    assert serialize_template_field(task.engine, "engine") == {
+        "class": "tubemq_provider.engines.function.ReportedEngine"
+    }
+
+
+def test_an_object_of_the_wrong_kind_is_refused_with_all_other_problems() -> None:
+    with pytest.raises(ConfigError) as caught:
+        operator(sink=object(), engine=3, offset_store=4)
+    text = str(caught.value)
+    assert "object is neither the address of a sink nor a Sink" in text
+    assert "3 is neither a word nor an object of Engine" in text
+    assert "offset_store: 4 is neither a word" in text
+
+
+def test_an_option_without_effect_on_a_sink_object_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="partition_by has no effect on a sink that is an object"):
+        operator(sink=ParquetSink(tmp_path), partition_by=["offset"])

@@ -1,0 +1,269 @@
+"""Registry of plug-ins: sources, sinks, engines, offset stores, resolvers and decoders by word.
+
+A distribution adds one by an entry point in one of six groups. The package's own are in `BUILT_IN`,
+in the form of an entry point, and are found and loaded the same way; nothing else lists them.
+Nothing is imported before its word is used, so a broken plug-in fails only those who name it. This
+module must not know what a plug-in of any kind does.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
+from functools import cache
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Final, Literal, NamedTuple
+
+from tubemq_client.errors import ConfigError, TubeMQError
+
+__all__ = [
+    "BUILT_IN",
+    "GROUPS",
+    "INTERFACE",
+    "Kind",
+    "Plugin",
+    "call",
+    "installed",
+    "is_known",
+    "load",
+    "options_problems",
+    "parsed_options",
+    "plugin_of",
+    "words",
+]
+
+Kind = Literal["source", "sink", "engine", "offset_store", "resolver", "decoder"]
+
+GROUPS: Final[Mapping[Kind, str]] = {
+    "source": "tubemq_provider.sources",
+    "sink": "tubemq_provider.sinks",
+    "engine": "tubemq_provider.engines",
+    "offset_store": "tubemq_provider.offset_stores",
+    "resolver": "tubemq_provider.resolvers",
+    "decoder": "tubemq_provider.decoders",
+}
+"""Entry point group of each kind."""
+
+INTERFACE: Final = 1
+"""Version of the interface, which a plug-in may name as `interface`; this is the default."""
+
+_OWN: Final = "airflow-provider-tubemq"
+_SINKS: Final = "tubemq_provider.sinks.factory"
+_ENGINES: Final = "tubemq_provider.ingest.engines"
+_STORES: Final = "tubemq_provider.offsets.registry"
+_RESOLVERS: Final = "tubemq_provider.ingest.resolvers"
+_DATABASES: Final = ("postgresql", "mysql", "mariadb", "mssql", "oracle", "sqlite")
+
+BUILT_IN: Final[Mapping[Kind, dict[str, str]]] = {
+    "source": {
+        "tubemq": "tubemq_provider.sources.tubemq",
+        "rocketmq": "tubemq_provider.sources.rocketmq",
+    },
+    "sink": {
+        "parquet": f"{_SINKS}:make_parquet",
+        "delta": f"{_SINKS}:make_delta",
+        "append": f"{_SINKS}:make_append",
+        "markers": f"{_SINKS}:make_markers",
+        "iceberg": f"{_SINKS}:make_iceberg",
+        **dict.fromkeys(("s3", "gs", "az"), f"{_SINKS}:make_object_store"),
+        **dict.fromkeys(_DATABASES, f"{_SINKS}:make_database"),
+    },
+    "engine": {
+        "session": f"{_ENGINES}:make_session",
+        "submit": f"{_ENGINES}:make_submit",
+        "connect": f"{_ENGINES}:make_connect",
+        "inline": f"{_ENGINES}:make_inline",
+        "auto": f"{_ENGINES}:make_auto",
+    },
+    "offset_store": {
+        "asset_state": f"{_STORES}:asset_state",
+        "events": f"{_STORES}:events",
+        "ledger": f"{_STORES}:ledger",
+    },
+    "resolver": {
+        "boundaries": f"{_RESOLVERS}:make_boundaries",
+        "timeline": f"{_RESOLVERS}:make_timeline",
+        "explicit": f"{_RESOLVERS}:make_explicit",
+        **dict.fromkeys(("history", "message_time", "store_time"), f"{_RESOLVERS}:make_of_source"),
+    },
+    "decoder": {
+        **{
+            word: f"tubemq_provider.rows.from_{word}"
+            for word in ("json", "csv", "avro", "protobuf", "tdmsg", "function")
+        },
+        **dict.fromkeys(
+            ("debezium", "canal", "maxwell", "ogg"), "tubemq_provider.rows.changes.bodies"
+        ),
+    },
+}
+"""The package's own plug-ins."""
+
+
+class Plugin(NamedTuple):
+    """Plug-in that is installed: its word, where it is, and the distribution that brings it."""
+
+    kind: Kind
+    word: str
+    value: str
+    distribution: str
+
+    @property
+    def name(self) -> str:
+        """Name for errors."""
+        return f"{self.kind.replace('_', ' ')} {self.word!r} of {self.distribution}"
+
+    @property
+    def own(self) -> bool:
+        """True for a plug-in of this package."""
+        return self.distribution == _OWN
+
+
+@cache
+def _points(kind: Kind, _: tuple[str, ...]) -> tuple[tuple[EntryPoint, str], ...]:
+    """Return the entry points of other distributions, searched once for each `sys.path`."""
+    return tuple(
+        (point, f"{point.dist.name} {point.dist.version}" if point.dist else "a distribution")
+        for point in entry_points(group=GROUPS[kind])
+    )
+
+
+def _found(kind: Kind) -> tuple[tuple[EntryPoint, str], ...]:
+    return _points(kind, tuple(sys.path))
+
+
+def installed(kind: Kind) -> list[Plugin]:
+    """Return all plug-ins of a kind, the package's own first; imports none of them."""
+    own = [Plugin(kind, word, value, _OWN) for word, value in BUILT_IN[kind].items()]
+    return [
+        *own,
+        *(Plugin(kind, point.name, point.value, by) for point, by in _found(kind)),
+    ]
+
+
+def words(kind: Kind) -> list[str]:
+    """Return all words of a kind, sorted."""
+    return sorted({plugin.word for plugin in installed(kind)})
+
+
+def is_known(kind: Kind, word: str) -> bool:
+    """Return True if a plug-in has `word`; costs no search for one of the package."""
+    return word in BUILT_IN[kind] or any(point.name == word for point, _ in _found(kind))
+
+
+def plugin_of(kind: Kind, word: str) -> Plugin:
+    """Return the only plug-in with this word.
+
+    Raises `ConfigError` for an unknown word, with near ones, and for one that several claim.
+    """
+    claims = [plugin for plugin in installed(kind) if plugin.word == word]
+    subject = "decode" if kind == "decoder" else kind
+    if not claims:
+        near = get_close_matches(word, words(kind), n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise ConfigError(
+            f"{word!r} is none of {', '.join(words(kind))}{hint} Another distribution may bring it "
+            f"as an entry point in the group {GROUPS[kind]}",
+            subject=subject,
+        )
+    if len(claims) > 1:
+        owners = " and ".join(sorted({plugin.distribution for plugin in claims}))
+        raise ConfigError(
+            f"{word!r} is claimed by {owners}; uninstall all but one of them", subject=subject
+        )
+    return claims[0]
+
+
+def load(kind: Kind, word: str) -> Any:
+    """Return the object that the entry point of `word` names, imported now.
+
+    Raises `ConfigError`, with the name of the distribution, if it cannot be imported, or was
+    written for another version of the interface.
+    """
+    plugin = plugin_of(kind, word)
+    module_name, _, attribute = plugin.value.partition(":")
+    try:
+        module: Any = import_module(module_name)
+        target = module
+        for part in filter(None, attribute.split(".")):
+            target = getattr(target, part)
+    except Exception as exc:
+        if plugin.own:
+            raise
+        raise ConfigError(
+            f"{plugin.name} cannot be imported from {plugin.value}: {type(exc).__name__}: {exc}; "
+            f"repair or uninstall {plugin.distribution.partition(' ')[0]}",
+            subject=kind,
+        ) from exc
+    version = getattr(target, "interface", getattr(module, "interface", INTERFACE))
+    if version != INTERFACE:
+        raise ConfigError(
+            f"{plugin.name} was written for interface {version!r}, this package has {INTERFACE}; "
+            f"install a release of it for interface {INTERFACE}",
+            subject=kind,
+        )
+    return target
+
+
+def call(kind: Kind, word: str, *arguments: Any) -> Any:
+    """Return what the factory of `word` makes of `arguments`.
+
+    Errors of this project pass; anything else that the factory of another distribution raises is a
+    `ConfigError` with its name.
+    """
+    factory: Callable[..., Any] = load(kind, word)
+    plugin = plugin_of(kind, word)
+    if plugin.own:
+        return factory(*arguments)
+    if not callable(factory):
+        raise ConfigError(f"{plugin.name}: {plugin.value} cannot be called", subject=kind)
+    try:
+        return factory(*arguments)
+    except TubeMQError:
+        raise
+    except Exception as exc:
+        raise ConfigError(
+            f"{plugin.name} failed: {type(exc).__name__}: {exc}", subject=kind
+        ) from exc
+
+
+def parsed_options(kind: Kind, word: str, options: Mapping[str, Any]) -> Any:
+    """Return the model `Options` of a plug-in made from `options`; None without either.
+
+    Raises `ConfigError` with every problem; no value of a secret is repeated.
+    """
+    from pydantic import ValidationError
+
+    model = getattr(load(kind, word), "Options", None)
+    if model is None:
+        if options:
+            raise ConfigError(f"{plugin_of(kind, word).name} has no options", subject=kind)
+        return None
+    try:
+        return model.model_validate(dict(options))
+    except ValidationError as exc:
+        problems = [_problem(item, model.model_fields) for item in exc.errors()]
+        raise ConfigError(problems, subject=f"options of {kind} {word!r}") from None
+
+
+def options_problems(kind: Kind, word: str, options: Mapping[str, Any]) -> list[str]:
+    """Return the problems of options that are written in a Dag, secrets among them."""
+    try:
+        parsed_options(kind, word, options)
+    except ConfigError as exc:
+        return exc.problems
+    model = getattr(load(kind, word), "Options", None)
+    return [
+        f"{name}: is a secret, and a Dag is shown to others; give it by a connection"
+        for name in options
+        if model is not None and "Secret" in str(model.model_fields[name].annotation)
+    ]
+
+
+def _problem(item: Any, fields: Mapping[str, Any]) -> str:
+    name = str(item["loc"][0]) if item["loc"] else ""
+    message = item["msg"].removeprefix("Value error, ")
+    near = get_close_matches(name, fields, n=1) if item["type"] == "extra_forbidden" else []
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    return f"{name}: {message[0].lower()}{message[1:]}{hint}" if name else message
