@@ -21,7 +21,6 @@ from tubemq_provider.windows.lag import Lag, lag_between
 
 if TYPE_CHECKING:
     from tubemq_client import ClientSettings, Partition, TopicMetadata
-    from tubemq_client.model import ReachableEnds
     from tubemq_provider.windows.spaces import Ends
 
 __all__ = ["SHARE_OF_POLL", "TubeMQAsyncHook"]
@@ -103,7 +102,7 @@ class TubeMQAsyncHook(AsyncClusterHook[ConnectionConfig]):
 
     async def shared_ends(
         self, topic: str, group: str, *, stable: bool = True, max_age_s: float = 0.0
-    ) -> ReachableEnds:
+    ) -> Mapping[Partition, Ends]:
         """Return the ends of the partitions whose brokers answer, by a look that callers share.
 
         It began at most `max_age_s` ago, for whichever group of the cluster. The master is asked
@@ -111,7 +110,7 @@ class TubeMQAsyncHook(AsyncClusterHook[ConnectionConfig]):
         """
         looks, known = looks_at(await self._settings()), ("topic", topic)
 
-        async def look() -> ReachableEnds:
+        async def look() -> Mapping[Partition, Ends]:
             async with self.connected() as client:
                 metadata = await looks.get(known, _TOPIC_S, lambda: client.topic(topic, group))
                 ends = None
