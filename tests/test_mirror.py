@@ -21,6 +21,7 @@ ELSEWHERE = {
 }
 BESIDE_ROOMS = {
     "client/balance": "groups that a master balances, over the whole of _core",
+    "provider/changes": "followed tables and routes, over decoders, engines and sinks",
     "provider/edits": "Dags that are edited between tries, at real operators",
     "provider/weeks": "what happens to a group over weeks, at operators and commands",
     "rocketmq/behaviour": "scenarios over both shells",

@@ -23,7 +23,7 @@ from tubemq_provider.files.locations import location_of
 from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
 from tubemq_provider.sinks.object_store import ObjectStoreSink
 from tubemq_provider.sinks.read import read_windows
-from tubemq_provider.windows.errors import SinkDamaged, StoreConflict
+from tubemq_provider.windows.errors import SinkDamaged, SinkHistoryLost, StoreConflict
 from tubemq_provider.windows.plan import WindowPlan, WindowScope
 from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
 from tubemq_provider.windows.policies import OnClear, Policies
@@ -253,7 +253,7 @@ def test_a_cleared_window_is_counted_again(tmp_path: Path) -> None:
     with pytest.raises(SinkDamaged, match="5 rows in the sink, 6 were published"):
         scene.run()
     file.unlink()
-    with pytest.raises(SinkDamaged, match="cannot be read"):
+    with pytest.raises(SinkHistoryLost, match="has it no more"):
         scene.run()
 
 

@@ -22,6 +22,7 @@ ON_EXECUTORS: Final = {
 NOT_ON_EXECUTORS: Final = (
     *("rocketmq_client/_core/outgoing.py", "rocketmq_client/_core/sending.py"),
     *("rocketmq_client/sync/admin.py", "rocketmq_client/sync/producer.py"),
-    "rocketmq_client/sync/pulling.py",
+    *("rocketmq_client/sync/pulling.py", "rocketmq_client/sync/transactions.py"),
+    *("rocketmq_client/_core/transactions.py", "rocketmq_client/local_offsets.py"),
 )
 """Modules of these rooms that tasks do not import: sending, pulling and administration."""

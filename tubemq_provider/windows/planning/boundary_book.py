@@ -332,13 +332,13 @@ class ScopeBook:
     def confirm(self, instant: datetime, resolve: Callable[[], Resolved]) -> None:
         """Raise `BoundaryConflict` if `instant` is fixed at other offsets than an exact resolver
         gives: the user has corrected them since, and records between may be in a window. Partitions
-        that are not given any more keep their offset."""
+        and instants that are not given any more keep their offsets."""
         self._look()
         if not self.has(instant):
             return
         try:
             answer = resolve()
-        except ConfigError:
+        except (ConfigError, WindowNotReady):
             return
         fixed, by = self._effective(instant), self._read[instant].get("resolver")
         conflicts = {

@@ -31,7 +31,13 @@ SECOND = {"1:0": 28 * 40, "1:1": 28 * 40, "2:0": 28 * 33, "2:1": 28 * 33}
 THIRD = dict.fromkeys(KEYS, 28 * 50)
 
 INSIDE: dict[str, list[str]] = {
-    "load": ["cursor read", "event read", "windows listed", "marker of position read"],
+    "load": [
+        "cursor read",
+        "event read",
+        "windows listed",
+        "marker of position read",
+        "history of sink read",
+    ],
     "plan": [
         "task plan read",
         "stored plan read",
@@ -51,6 +57,7 @@ INSIDE: dict[str, list[str]] = {
     "publish": [
         "cursor read again",
         "marker of position read",
+        "history of sink read",
         "files verified",
         "marker staged",
         "staging on disk",

@@ -191,9 +191,17 @@ def test_a_damaged_boundary_is_reported(world: World) -> None:
     assert len(caught.value.problems) == 2
 
 
-def test_an_unknown_instant_names_the_nearest_known_ones(world: World) -> None:
-    with pytest.raises(ConfigError, match="2026-11-21T14:00:00Z, 2026-11-21T15:00:00Z"):
+def test_an_instant_after_the_newest_boundary_is_waited_for(world: World) -> None:
+    with pytest.raises(
+        WindowNotReady, match=r"2026-11-21T16:00:00Z yet; the newest is .*15:00:00Z"
+    ):
         run(world, time_planner(world, 3))
+
+
+def test_an_instant_that_was_left_out_names_the_nearest_known_ones(world: World) -> None:
+    known = Boundaries({hour(0): MAPPING[hour(0)], hour(3): MAPPING[hour(0)]}, TOPIC)
+    with pytest.raises(ConfigError, match=r"at 2026-11-21T13:00:00Z; nearest known: .*12:00:00Z"):
+        run(world, time_planner(world, 0, known))
 
 
 def test_a_window_that_is_not_there_yet_may_be_tried_later(world: World) -> None:
