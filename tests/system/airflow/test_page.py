@@ -126,7 +126,8 @@ class Browser:
         return found
 
     def id_of(self, topic: str, cluster: str = "live") -> int:
-        (found,) = (g for g in self.groups(f"?q={cluster}") if g["topic"] == topic)
+        groups = [g for g in self.groups(f"?q={cluster}") if g["topic"] == topic]
+        (found,) = (g for g in groups if g["group"] != "hours")  # it has windows of time only
         return int(found["id"])
 
 
