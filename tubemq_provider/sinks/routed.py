@@ -147,6 +147,22 @@ class RoutedSink(Sink):
         """See `Sink.missing`."""
         return self.home.missing()
 
+    def holds(self, marker: Marker) -> bool | None:
+        """See `Sink.holds`: False if the home or one of the window's tables has it no more. A table
+        to which no route leads any more is not asked."""
+        answers = [self.home.holds(marker)]
+        for entry in (marker.counts.tables or {}).values():
+            value = entry["values"][0]
+            route = self.routes.route_of(value)
+            if route is None:
+                continue
+            sink = self._sink(route, self.routes.address_of(route, value))
+            own = sink.marker(entry["window_id"])
+            answers.append(False if own is None else sink.holds(own))
+        if False in answers:
+            return False
+        return True if True in answers else None
+
     def begin(self, plan: WindowPlan, attempt: str) -> Staging:
         """Begin a try in the home; tables begin theirs when they meet a record."""
         staging = self.home.begin(plan, attempt)

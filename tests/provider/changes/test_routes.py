@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,7 +27,7 @@ from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
 from tubemq_provider.sinks.factory import sink_for
 from tubemq_provider.sinks.read import read_windows
 from tubemq_provider.sinks.routed import Route, RoutedSink
-from tubemq_provider.windows.errors import CountMismatch
+from tubemq_provider.windows.errors import CountMismatch, SinkHistoryLost
 from tubemq_provider.windows.plan import WindowPlan, WindowScope
 from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
 from tubemq_provider.windows.policies import Policies
@@ -245,3 +246,27 @@ def test_problems_of_routes_are_listed_before_anything_is_read() -> None:
         "'c': sink is needed", "'d': key is needed",
     ):  # fmt: skip
         assert part in text
+
+
+@pytest.mark.parametrize("kind", ["delta", "parquet", "sqlite"])
+def test_a_table_that_lost_the_newest_window_stops_the_group(tmp_path: Path, kind: str) -> None:
+    """A restored or dropped table is noticed though the window's own marker is there."""
+    places = {
+        "delta": f"delta:{tmp_path}/t/{{stream_id}}",
+        "parquet": f"{tmp_path}/t/{{stream_id}}",
+        "sqlite": f"sqlite:///{tmp_path}/t.db?table={{stream_id}}",
+    }
+    topic = Topic(tmp_path / "home", {"name": "shop", "tables": {"*": places[kind]}})
+    for stream in ("orders", "clicks"):
+        topic.add("1:0", stream, stream.encode())
+    topic.run("1")
+    topic.add("1:0", "orders", b"more")
+    topic.run("2")
+    if kind == "sqlite":
+        with sa.create_engine(f"sqlite:///{tmp_path}/t.db").begin() as connection:
+            connection.execute(sa.text("DROP TABLE orders"))
+    else:
+        shutil.rmtree(tmp_path / "t" / "orders")
+    topic.add("1:0", "clicks", b"later")
+    with pytest.raises(SinkHistoryLost):
+        topic.run("3")
