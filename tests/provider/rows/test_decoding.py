@@ -445,7 +445,7 @@ def test_an_empty_batch_has_the_schema_too() -> None:
 @pytest.mark.parametrize(
     ("spec", "sentence"),
     [
-        ("xml", "format: 'xml' is none of json"),
+        ("xml", "format: 'xml' is none of avro, canal, csv"),
         ("json", "schema: is needed by format 'json'"),
         (
             {"format": "csv", "schema": "a int", "skip_bytes": 5},
