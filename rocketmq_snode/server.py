@@ -47,7 +47,6 @@ class Snode:
 
     def __init__(self, settings: SnodeSettings) -> None:
         self._settings = settings
-        self._known_name_servers = settings.name_servers
         self.metrics = Metrics()
         self._upstream = upstream = Upstream(settings)
         self._access = access = Access(settings)
@@ -276,12 +275,11 @@ class Snode:
         except (OSError, ValueError) as error:
             shown = self._settings.shown()["name_servers_url"]
             text = f"name_servers_url: {shown} gives no name servers: {error}"
-            if not self._known_name_servers:
+            if not self._upstream.name_servers:
                 raise errors.ConfigError(text, subject="snode options") from error
             _LOG.warning("%s", text)
             return
-        if servers != self._known_name_servers:
-            self._known_name_servers = servers
+        if servers != self._upstream.name_servers:
             self._upstream.use_name_servers(servers)
             _LOG.info("name servers: %s", ", ".join(map(address_text, servers)))
 

@@ -74,7 +74,8 @@ class Upstream:
         self._loads: dict[str, Load] = {}
         self.may_connect: Callable[[], bool] = lambda: True
         """Return True if there is a descriptor for another connection."""
-        self._servers = settings.name_servers
+        self.name_servers = settings.name_servers
+        """Name servers that are asked now; `use_name_servers` changes them."""
         self._answering = 0
         self._stale_s = self.network.idle_connection_ms / 1000
         self.info = ClusterInfo({}, {})
@@ -178,13 +179,13 @@ class Upstream:
 
     def use_name_servers(self, servers: tuple[Address, ...]) -> None:
         """Ask these name servers from now on."""
-        self._servers, self._answering = servers, 0
+        self.name_servers, self._answering = servers, 0
 
     async def ask_name_server(self, request: Command) -> Command:
         """Return the answer of the name server that answered last, or of the next one that does:
         one that hangs costs its timeout once."""
         failure: errors.RocketMQError | None = None
-        servers = self._servers
+        servers = self.name_servers
         first = self._answering
         for place in (*range(first, len(servers)), *range(first)):
             try:
@@ -199,7 +200,7 @@ class Upstream:
 
     async def send_to_name_servers(self, request: Command) -> None:
         """Send the request to every name server; skip those that cannot be reached."""
-        for address in self._servers:
+        for address in self.name_servers:
             try:
                 await self._ask_one(address, request)
             except errors.NetworkError:

@@ -181,7 +181,10 @@ def load(kind: Kind, word: str) -> Any:
     Raises `ConfigError`, with the name of the distribution, if it cannot be imported, or was
     written for another version of the interface.
     """
-    plugin = plugin_of(kind, word)
+    return _imported(plugin_of(kind, word))
+
+
+def _imported(plugin: Plugin) -> Any:
     module_name, _, attribute = plugin.value.partition(":")
     try:
         module: Any = import_module(module_name)
@@ -194,14 +197,14 @@ def load(kind: Kind, word: str) -> Any:
         raise ConfigError(
             f"{plugin.name} cannot be imported from {plugin.value}: {type(exc).__name__}: {exc}; "
             f"repair or uninstall {plugin.distribution.partition(' ')[0]}",
-            subject=kind,
+            subject=plugin.kind,
         ) from exc
     version = getattr(target, "interface", getattr(module, "interface", INTERFACE))
     if version != INTERFACE:
         raise ConfigError(
             f"{plugin.name} was written for interface {version!r}, this package has {INTERFACE}; "
             f"install a release of it for interface {INTERFACE}",
-            subject=kind,
+            subject=plugin.kind,
         )
     return target
 
@@ -212,8 +215,8 @@ def call(kind: Kind, word: str, *arguments: Any) -> Any:
     Errors of this project pass; anything else that the factory of another distribution raises is a
     `ConfigError` with its name.
     """
-    factory: Callable[..., Any] = load(kind, word)
     plugin = plugin_of(kind, word)
+    factory: Callable[..., Any] = _imported(plugin)
     if plugin.own:
         return factory(*arguments)
     if not callable(factory):

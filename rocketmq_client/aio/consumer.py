@@ -186,11 +186,7 @@ class Consumer(AsyncClosing):
                 yield batch
                 settle = self.confirm
             finally:
-                try:
-                    await settle(batch)
-                except errors.StaleBatch:
-                    if not self._member.held.is_past(batch):
-                        self.stats.stale_batches += 1
+                await self._settle(batch, settle)
 
     async def run(
         self,
@@ -264,6 +260,12 @@ class Consumer(AsyncClosing):
             if on_error == "retry":
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._stopped.wait(), RETRY_PAUSE_S)
+        await self._settle(batch, settle)
+
+    async def _settle(
+        self, batch: ReceivedBatch, settle: Callable[[ReceivedBatch], Coroutine[Any, Any, object]]
+    ) -> None:
+        """Settle a batch whose user has ended; count it if its queue was taken away meanwhile."""
         try:
             await settle(batch)
         except errors.StaleBatch:

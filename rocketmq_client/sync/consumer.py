@@ -192,11 +192,7 @@ class Consumer(Closing):
                 yield batch
                 settle = self.confirm
             finally:
-                try:
-                    settle(batch)
-                except errors.StaleBatch:
-                    if not self._member.held.is_past(batch):
-                        self.stats.stale_batches += 1
+                self._settle(batch, settle)
 
     def run(
         self,
@@ -266,6 +262,10 @@ class Consumer(Closing):
             self.stats.failed_batches += 1
             if on_error == "retry":
                 self._stopped.wait(RETRY_PAUSE_S)
+        self._settle(batch, settle)
+
+    def _settle(self, batch: ReceivedBatch, settle: Callable[[ReceivedBatch], object]) -> None:
+        """Settle a batch whose user has ended; count it if its queue was taken away meanwhile."""
         try:
             settle(batch)
         except errors.StaleBatch:

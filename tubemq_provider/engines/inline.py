@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 from tubemq_client.errors import ConfigError
 from tubemq_client.model import CorruptRecords, GapPolicy
 from tubemq_provider.engines.sampling import first_bodies
-from tubemq_provider.files.columns import ColumnSet, columns_of
+from tubemq_provider.files.columns import columns_of
 from tubemq_provider.files.locations import Location, location_of
 from tubemq_provider.files.partitioned import PartitionedWriter, staged_writer
-from tubemq_provider.files.quarantine import CORRUPT, CORRUPT_SUFFIX, QuarantineFile
+from tubemq_provider.files.quarantine import CORRUPT_FILE, QuarantineFile
 from tubemq_provider.files.writer import ROW_GROUP_BYTES, StagedWriter, with_file_parts
 from tubemq_provider.rows.changes.reduction import Reducer, reduced_schema
-from tubemq_provider.rows.decoding import BadRecords, RowDecoder
+from tubemq_provider.rows.decoding import BadRecords, RowDecoder, window_decoder
 from tubemq_provider.rows.inference import infer
 from tubemq_provider.rows.spec import DecodeSpec
 from tubemq_provider.sources.base import ExpectingReader, RecordReader, Source
@@ -39,10 +39,6 @@ if TYPE_CHECKING:
 __all__ = ["InlineEngine"]
 
 OpenReader = Callable[[WindowPlan], AbstractContextManager[RecordReader]]
-
-
-_WRITTEN_ROWS = 65_536
-_QUARANTINE_FILE = f"{CORRUPT}/records{CORRUPT_SUFFIX}"
 
 
 class InlineEngine(Engine):
@@ -98,7 +94,9 @@ class InlineEngine(Engine):
         self._decode = decode
         self._decoder: RowDecoder | None = None
         if decode is not None and not decode.infers:
-            self._decoder = _decoder(decode, available)  # validate before reading
+            self._decoder = window_decoder(
+                decode, available, subject="inline engine"
+            )  # validate before reading
         self._corrupt_records = corrupt_records
         self._row_group_bytes = row_group_bytes
         self._target_file_bytes = target_file_bytes
@@ -133,14 +131,14 @@ class InlineEngine(Engine):
         location = location_of(staging)
         if self._decode is not None and self._decoder is None:
             spec = infer(self._decode, lambda: self._sample(plan))
-            self._decoder = _decoder(spec, self._available)
+            self._decoder = window_decoder(spec, self._available, subject="inline engine")
         if self._decoder is not None:
             self._decoder.notices.clear()
         reducer = None
         if self._following is not None and self._decoder is not None:
             reducer = Reducer(self._decoder.schema, self._following)
         with (
-            self._corrupt.into(location, _QUARANTINE_FILE),
+            self._corrupt.into(location, CORRUPT_FILE),
             self._open_reader(plan) as reader,
             self._writer(location, staging) as writer,
         ):
@@ -165,7 +163,7 @@ class InlineEngine(Engine):
             pieces=counted.pieces,
             last=last,
             files=with_file_parts(writer.files, writer.pieces),
-            quarantined=(_QUARANTINE_FILE,) if len(self._corrupt) else (),
+            quarantined=(CORRUPT_FILE,) if len(self._corrupt) else (),
             read=None if self._decoder is None else counted.read,
             notices={} if self._decoder is None else dict(self._decoder.notices),
         )
@@ -281,28 +279,13 @@ def _write_reduced(
     watch: IngestWatch,
 ) -> None:
     """Write the last change of each key under the first range of its partition."""
-    import pyarrow.compute as pc
-
-    table, done = reducer.result(), set()
+    first: dict[str, Any] = {}
     for range_ in plan.reads():
-        key = range_.partition.key
-        if key in done:
-            continue
-        done.add(key)
-        rows = table.filter(pc.equal(table.column("partition"), key))
-        counted.records[key] = rows.num_rows
-        writer.begin_range(range_)
-        for batch in rows.to_batches(max_chunksize=_WRITTEN_ROWS):
-            writer.add(batch, batch.nbytes, range_.start)
+        first.setdefault(range_.partition.key, range_)
+    for key, batches in reducer.by_partition(first):
+        counted.records[key] = sum(batch.num_rows for batch in batches)
+        writer.begin_range(first[key])
+        for batch in batches:
+            writer.add(batch, batch.nbytes, first[key].start)
             watch.progress("row group written")
         writer.end_range()
-
-
-def _decoder(spec: DecodeSpec, available: ColumnSet) -> RowDecoder:
-    decoder = RowDecoder(spec, available)
-    if "partition" not in decoder.schema.names:
-        raise ConfigError(
-            "decode: columns must keep 'partition', by which windows are verified",
-            subject="inline engine",
-        )
-    return decoder

@@ -18,14 +18,20 @@ from tubemq_client.model import CorruptRecords
 from tubemq_provider.files.columns import columns_of
 from tubemq_provider.files.locations import location_of
 from tubemq_provider.files.partitioned import staged_writer
-from tubemq_provider.files.quarantine import CORRUPT, CORRUPT_SUFFIX, QuarantineFile
+from tubemq_provider.files.quarantine import CORRUPT_FILE, QuarantineFile
 from tubemq_provider.files.writer import with_file_parts
 from tubemq_provider.rows.changes.envelopes import Notice, parse_body
 from tubemq_provider.rows.changes.reduction import Reducer, reduced_schema
-from tubemq_provider.rows.decoding import BadRecord, BadRecords, RowDecoder, partition_of
-from tubemq_provider.sinks.routed import Route, RoutedSink, TableStaging
+from tubemq_provider.rows.decoding import (
+    BadRecord,
+    BadRecords,
+    RowDecoder,
+    partition_of,
+    window_decoder,
+)
+from tubemq_provider.sinks.routed import Route, RoutedSink, TableStaging, refuse_other_rows
 from tubemq_provider.sources.base import ExpectingReader, RecordReader, Source
-from tubemq_provider.windows.errors import CountMismatch, WindowError
+from tubemq_provider.windows.errors import WindowError
 from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.policies import Policies
 from tubemq_provider.windows.protocols import Engine, IngestCounts, IngestWatch, Staging
@@ -36,7 +42,6 @@ if TYPE_CHECKING:
 
 __all__ = ["RoutedEngine"]
 
-_QUARANTINE_FILE: Final = f"{CORRUPT}/records{CORRUPT_SUFFIX}"
 _ROW_GROUP_BYTES: Final = 4 * 1024 * 1024
 """Pending rows of one table; all tables of a window have theirs in memory."""
 _FILE_BYTES: Final = 128 * 1024 * 1024
@@ -111,7 +116,7 @@ class RoutedEngine(Engine):
         writers: dict[str, _TableWriter] = {}
         schema = self._columns.arrow_schema(self._columns.names)
         with (
-            self._corrupt.into(location_of(staging), _QUARANTINE_FILE),
+            self._corrupt.into(location_of(staging), CORRUPT_FILE),
             self._open_reader(plan) as reader,
             ExitStack() as open_files,
         ):
@@ -158,7 +163,7 @@ class RoutedEngine(Engine):
             corrupt + sum(unrouted.values()) - nowhere,
             last=last,
             files=(),
-            quarantined=(_QUARANTINE_FILE,) if set_aside else (),
+            quarantined=(CORRUPT_FILE,) if set_aside else (),
             read=read,
             notices=dict(notices),
             unrouted=dict(unrouted),
@@ -282,14 +287,10 @@ class _TableWriter:
 
     def finish(self) -> None:
         """Write what was reduced."""
-        import pyarrow.compute as pc
-
         if self._reducer is None:
             return
-        reduced = self._reducer.result()
-        for key in self._rows:
-            rows = reduced.filter(pc.equal(reduced.column("partition"), key))
-            for batch in rows.to_batches(max_chunksize=65_536):
+        for key, batches in self._reducer.by_partition(self._rows):
+            for batch in batches:
                 self._write(key, batch)
 
     def _write(self, key: str, rows: pa.RecordBatch) -> None:
@@ -301,13 +302,8 @@ class _TableWriter:
         """Return the counts, after the files were closed. Raises `CountMismatch` if an earlier try
         has published other rows."""
         published = self.table.marker
-        if published is not None and dict(published.counts.records) != self._rows:
-            raise CountMismatch(
-                f"{self.table.sink.identity} has window {self.table.plan.window_id} with "
-                f"{published.counts.total} rows, and this try made {sum(self._rows.values())} of "
-                "the same records: a route was changed between two tries; set it back until the "
-                "window is done"
-            )
+        if published is not None:
+            refuse_other_rows(self.table.sink.identity, published, self._rows)
         output = self._output
         notices: Mapping[str, int] = {} if self._decoder is None else dict(self._decoder.notices)
         return IngestCounts(
@@ -322,11 +318,5 @@ class _TableWriter:
 def _decoder(route: Route, columns: Any) -> RowDecoder | None:
     if route.decode is None:
         return None
-    decoder = RowDecoder(route.decode, columns)
-    if "partition" not in decoder.schema.names:
-        raise ConfigError(
-            f"{route.pattern!r}: decode: columns must keep 'partition', by which windows are "
-            "verified",
-            subject="routes",
-        )
-    return decoder
+    where = f"{route.pattern!r}: "
+    return window_decoder(route.decode, columns, subject="routes", where=where)

@@ -50,7 +50,7 @@ from tubemq_provider.engines.spark_runtime import (
 )
 from tubemq_provider.engines.transforms import Transform, check_result, transform_of
 from tubemq_provider.rows.inference import NO_SCHEMA, infer
-from tubemq_provider.rows.spec import DecodeSpec
+from tubemq_provider.rows.spec import NEEDS_PARTITION, DecodeSpec
 from tubemq_provider.sources.registry import open_source
 from tubemq_provider.spark.credentials_file import storage_file
 from tubemq_provider.spark.formats import format_of
@@ -139,7 +139,7 @@ class SparkEngine(Engine):
         if self._quarantine and not self._direct:
             problems.append("corrupt_records='quarantine' needs the direct write")
         if not self._keeps_partition():
-            problems.append("decode: columns must keep 'partition', by which windows are verified")
+            problems.append(NEEDS_PARTITION)
         if problems:
             raise ConfigError(problems, subject=f"{self.name} engine")
 

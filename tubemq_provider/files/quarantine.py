@@ -13,13 +13,24 @@ from typing import Any, Final, Protocol
 
 from tubemq_provider.files.locations import Location, Output, give_up
 
-__all__ = ["CHECKSUM", "CORRUPT", "CORRUPT_SUFFIX", "Corrupt", "QuarantineFile", "RecordPosition"]
+__all__ = [
+    "CHECKSUM",
+    "CORRUPT",
+    "CORRUPT_FILE",
+    "CORRUPT_SUFFIX",
+    "Corrupt",
+    "QuarantineFile",
+    "RecordPosition",
+]
 
 CORRUPT: Final = "_corrupt"
 """Directory in a staging place, and in a window, with the quarantine."""
 
 CORRUPT_SUFFIX: Final = ".corrupt"
 """Suffix of quarantine files: Parquet that readers' globs for ``**/*.parquet`` must not match."""
+
+CORRUPT_FILE: Final = f"{CORRUPT}/records{CORRUPT_SUFFIX}"
+"""Quarantine file of a window that one process reads."""
 
 CHECKSUM: Final = "checksum"
 """Reason of records that the reader itself quarantines."""

@@ -90,6 +90,18 @@ class ConnectionFields(BaseModel):
     def _completed(cls, options: dict[str, Any]) -> dict[str, Any]:
         return options
 
+    def group_of(self, group: str | None, *, conn_id: str) -> str:
+        """Return `group`, or the default group of this connection, whose id is `conn_id`.
+
+        Raises `errors.ConfigError` if neither is set.
+        """
+        name = group or self.default_group
+        if name is None:
+            raise errors.ConfigError(
+                f"name a group, or set 'default_group' in connection {conn_id!r}", subject="group"
+            )
+        return name
+
 
 class ConnectionConfig(ConnectionFields, ClientConfig):
     """Fields of a connection: how to reach the cluster, and its alias."""
@@ -125,18 +137,6 @@ class ConnectionConfig(ConnectionFields, ClientConfig):
         names = ("ca_file", "cert_file", "key_file", "key_password")
         values = {name: getattr(self, f"admin_{name}") for name in names}
         return {name: value for name, value in values.items() if value is not None}
-
-    def group_of(self, group: str | None, *, conn_id: str) -> str:
-        """Return `group`, or the default group of this connection, whose id is `conn_id`.
-
-        Raises `errors.ConfigError` if neither is set.
-        """
-        name = group or self.default_group
-        if name is None:
-            raise errors.ConfigError(
-                f"name a group, or set 'default_group' in connection {conn_id!r}", subject="group"
-            )
-        return name
 
     def admin_urls(self) -> tuple[str, ...]:
         """Return the HTTP addresses to try for administration, in order."""

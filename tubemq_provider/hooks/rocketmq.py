@@ -149,12 +149,8 @@ class RocketMQHook(ClusterHook[RocketMQConnection]):
         themselves: windows need no group member, and commit nothing at the brokers. Raises
         `errors.ConfigError` without a group.
         """
-        member_of = group or self.config.default_group
-        if member_of is None:
-            raise errors.ConfigError(
-                "give one, or default_group in the connection", subject="group"
-            )
-        return Consumer(self.get_settings(), member_of, topics, consumer=settings)
+        name = self.config.group_of(group, conn_id=self.rocketmq_conn_id)
+        return Consumer(self.get_settings(), name, topics, consumer=settings)
 
     # Look-ups
 

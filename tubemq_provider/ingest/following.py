@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tubemq_client.errors import ConfigError
 from tubemq_provider.ingest.validation import is_template
-from tubemq_provider.rows.spec import CHANGES, DecodeSpec
+from tubemq_provider.rows.spec import CHANGES, NEEDS_PARTITION, DecodeSpec
 from tubemq_provider.windows.following import Following
 
 if TYPE_CHECKING:
@@ -118,5 +118,5 @@ def _of_decode(arguments: IngestFields) -> list[str]:
         problems.append(f"apply='upsert' would keep rows that {word} deletes; use apply='changes'")
     columns = document.get("columns")
     if columns is not None and "partition" not in columns:
-        problems.append("decode: columns must keep 'partition', by which windows are verified")
+        problems.append(NEEDS_PARTITION)
     return problems

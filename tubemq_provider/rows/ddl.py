@@ -16,7 +16,7 @@ from tubemq_client.errors import ConfigError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["MAX_NESTING", "ddl_of", "parse_ddl"]
+__all__ = ["MAX_NESTING", "ddl_of", "parse_ddl", "quoted"]
 
 _TOKEN: Final = re.compile(
     r"""(?:\s|--[^\n]*(?:\n|\Z)|/\*(?s:.*?)\*/)*
@@ -51,12 +51,11 @@ def parse_ddl(text: str) -> pa.Schema:
 def ddl_of(fields: Iterable[pa.Field], *, instants: str = "timestamp") -> str:
     """Format the schema as Spark SQL's DDL; `instants` is the type name for instants. Raises
     `ConfigError` for a type that Spark does not have."""
-    return ", ".join(
-        f"{_quoted(field.name)} {_type_text(field.type, instants)}" for field in fields
-    )
+    return ", ".join(f"{quoted(field.name)} {_type_text(field.type, instants)}" for field in fields)
 
 
-def _quoted(name: str) -> str:
+def quoted(name: str) -> str:
+    """Quote a name of a column for Spark SQL and delta-rs."""
     return "`" + name.replace("`", "``") + "`"
 
 
@@ -115,7 +114,7 @@ def _type_text(type_: pa.DataType, instants: str) -> str:
     if pt.is_decimal128(type_):
         return f"decimal({type_.precision},{type_.scale})"
     if pt.is_struct(type_):
-        members = ", ".join(f"{_quoted(f.name)}: {_type_text(f.type, instants)}" for f in type_)
+        members = ", ".join(f"{quoted(f.name)}: {_type_text(f.type, instants)}" for f in type_)
         return f"struct<{members}>"
     if pt.is_list(type_):
         return f"array<{_type_text(type_.value_type, instants)}>"

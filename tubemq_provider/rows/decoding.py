@@ -19,13 +19,13 @@ from tubemq_client.model import CorruptRecords
 from tubemq_provider.files.columns import ColumnSet
 from tubemq_provider.rows.bulk import BadBody, BodyDecoder, Decoded
 from tubemq_provider.rows.ddl import ddl_of, parse_ddl
-from tubemq_provider.rows.spec import CHANGES, SUBJECT, DecodeSpec
+from tubemq_provider.rows.spec import CHANGES, NEEDS_PARTITION, SUBJECT, DecodeSpec
 from tubemq_provider.windows.errors import CountMismatch
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["BadRecord", "BadRecords", "FetchedBatch", "RowDecoder"]
+__all__ = ["BadRecord", "BadRecords", "FetchedBatch", "RowDecoder", "window_decoder"]
 
 _DECODED_BYTES: Final = 2 << 20
 """Bytes of bodies that are decoded together: each call costs up to a millisecond, as much as 100
@@ -170,6 +170,17 @@ class RowDecoder:
         return pa.RecordBatch.from_arrays(
             [*record_columns.columns, *decoded.rows.columns], schema=self.schema
         )
+
+
+def window_decoder(
+    spec: DecodeSpec, records: ColumnSet, *, subject: str, where: str = ""
+) -> RowDecoder:
+    """Return the decoder of a window's rows, which must keep their partition. Raises `ConfigError`
+    that begins with `where`."""
+    decoder = RowDecoder(spec, records)
+    if "partition" not in decoder.schema.names:
+        raise ConfigError(f"{where}{NEEDS_PARTITION}", subject=subject)
+    return decoder
 
 
 def _record_columns(spec: DecodeSpec, records: ColumnSet) -> tuple[str, ...]:

@@ -25,11 +25,15 @@ __all__ = [
     "FORMATS",
     "FRAMED_AVRO",
     "INFERRED",
+    "NEEDS_PARTITION",
     "SUBJECT",
     "DecodeSpec",
     "function_spec",
     "schema_of",
 ]
+
+NEEDS_PARTITION: Final = "decode: columns must keep 'partition', by which windows are verified"
+"""Problem of a spec whose rows do not tell their partition."""
 
 SUBJECT: Final = "decode"
 

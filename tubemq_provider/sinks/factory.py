@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from importlib.util import find_spec
 from os import PathLike, fspath
 from pathlib import Path, PurePath
@@ -103,10 +104,9 @@ def sink_for(
     where tasks can tell what they hold; `partition_by` the partition columns (columns,
     ``day(<column>)``, ``hour(<column>)``) and `max_partitions` how many of those a task may make;
     `schema_evolution` what becomes of columns that a table has not; `following` how a table follows
-    changes; `plugin_options` are the
-    options of a plug-in's own model, and `connection` has its credentials. Raises `ConfigError`
-    that lists what is supported, or names the option that would have no effect, and
-    `MissingExtraError` with the install line. Opens nothing in a storage.
+    changes; `plugin_options` are the options of a plug-in's own model, and `connection` has its
+    credentials. Raises `ConfigError` that lists what is supported, or names the option that would
+    have no effect, and `MissingExtraError` with the install line. Opens nothing in a storage.
     """
     if not isinstance(spec, str | PathLike):
         if not isinstance(spec, Sink):
@@ -116,7 +116,7 @@ def sink_for(
         return spec
     word, _ = _split(fspath(spec))
     kind = sink_word(spec)
-    if kind not in BUILT_IN["sink"] and not is_known("sink", kind):
+    if not is_known("sink", kind):
         raise _unknown(_unknown_kind(word))
     if _promises(kind) and not exactly_once:
         raise ConfigError(
@@ -140,7 +140,9 @@ def sink_for(
         if kind not in ("delta", *DATABASES):
             options.refuse(f"{kind} sink", "following")
     else:
-        options.refuse(f"{kind} sink", *(set(_OF_SINKS) - _accepted(kind)), "catalog_properties")
+        options.refuse(
+            f"{kind} sink", *(set(_OF_SINKS) - accepted_options(kind)), "catalog_properties"
+        )
     return cast("Sink", call("sink", kind, fspath(spec), options))
 
 
@@ -199,9 +201,16 @@ def missing_extra(spec: str) -> str | None:
     Looks for the package and imports none, so that a Dag file stays quick to parse.
     """
     package, extra = _PACKAGES.get(sink_word(spec), ("pyarrow", "arrow"))
-    if find_spec(package) is not None:
+    if _is_installed(package):
         return None
     return str(require_extra(extra, ImportError(name=package)))
+
+
+@cache
+def _is_installed(package: str) -> bool:
+    """Return True if the package can be imported: looked for once, as a Dag file may have a
+    thousand operators."""
+    return find_spec(package) is not None
 
 
 def _plugin_problems(spec: str, kind: str, *, exactly_once: bool) -> list[str]:
@@ -228,17 +237,12 @@ def _promises(kind: str) -> bool:
     return bool(getattr(load("sink", kind), "exactly_once", True))
 
 
-def _accepted(kind: str) -> frozenset[str]:
-    """Return the options of sinks of files and tables that a plug-in takes."""
-    return frozenset(getattr(load("sink", kind), "accepts", ()))
-
-
 def accepted_options(kind: str) -> frozenset[str]:
     """Return the options for only some sinks that another distribution's sink takes, as its
     attribute `accepts` has them; none for the sinks of this package."""
     if kind in BUILT_IN["sink"] or not is_known("sink", kind):
         return frozenset()
-    return _accepted(kind)
+    return frozenset(getattr(load("sink", kind), "accepts", ()))
 
 
 def needless_connection(spec: str) -> str | None:

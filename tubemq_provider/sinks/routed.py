@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tubemq_provider.rows.spec import DecodeSpec
     from tubemq_provider.windows.following import Following
 
-__all__ = ["Route", "RouteSet", "RoutedSink", "TableStaging"]
+__all__ = ["Route", "RouteSet", "RoutedSink", "TableStaging", "refuse_other_rows"]
 
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_-]")
 _ESCAPED: Final = re.compile(r"_x[0-9a-f]+_")
@@ -249,7 +249,7 @@ class RoutedSink(Sink):
                 lambda point, table=table: progress(f"{_shown(table.address)}: {point}"),  # type: ignore[misc]
             )
             if not publication.won:
-                _check_same(table, publication.marker)
+                refuse_other_rows(_shown(table.address), publication.marker, table.counts.records)
             progress(f"{_shown(table.address)}: published")
         own = replace(
             counts, records=dict.fromkeys(plan.ranges, 0), read=None, tables=manifest, pieces=None
@@ -307,11 +307,12 @@ def _check_sum(plan: WindowPlan, counts: IngestCounts, tables: Iterable[TableSta
         raise CountMismatch(f"window {plan.window_id} of topic {plan.topic!r}:{lines}")
 
 
-def _check_same(table: TableStaging, marker: Marker) -> None:
-    """Raise `CountMismatch` if another try has published other rows under the window's id."""
-    if table.counts is not None and dict(table.counts.records) != dict(marker.counts.records):
+def refuse_other_rows(where: str, marker: Marker, rows: Mapping[str, int]) -> None:
+    """Raise `CountMismatch` if another try has published other `rows`, by partition, under the
+    window's id; `where` names the table."""
+    if dict(rows) != dict(marker.counts.records):
         raise CountMismatch(
-            f"{_shown(table.address)} has window {marker.plan.window_id} with "
-            f"{marker.counts.total} rows, and this try made {table.counts.total} of the same "
+            f"{where} has window {marker.plan.window_id} with "
+            f"{marker.counts.total} rows, and this try made {sum(rows.values())} of the same "
             "records: a route was changed between two tries; set it back until the window is done"
         )

@@ -421,7 +421,7 @@ def test_a_missing_extra_is_a_problem_of_the_arguments(
     sink: str, package: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A Dag is refused when it is parsed, not by its first run."""
-    monkeypatch.setattr(factory, "find_spec", lambda name: None)
+    monkeypatch.setattr(factory, "_is_installed", lambda package: False)
     found = problems(path=None, sink=sink, max_records=0)
     assert f"{package} is needed here; install it with: pip install" in found
     assert "max_records" in found, "every problem is listed"

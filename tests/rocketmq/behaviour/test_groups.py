@@ -435,7 +435,7 @@ def test_a_queue_that_another_member_has_locked_is_not_read(shell: Shell, site: 
     with shell.PullConsumer(site.settings, group=topic) as stranger:
         (queue,) = stranger.queues(topic)
         with Raw(stranger_address(site, topic)) as broker:
-            body = lock_body(topic, "somebody", [queue])
+            body = lock_body(topic, "another-member", [queue])
             locked = broker.ask(Command(41, 1, {"bname": queue.broker}, body))
             assert parse_locked(locked.body) == {queue}
             with shell.Consumer(site.settings, topic, {topic: ()}, consumer=ORDERED) as one:

@@ -14,6 +14,8 @@ from tubemq_provider.windows.errors import ChangeOrderUnclear
 from tubemq_provider.windows.following import OP, Following
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     import pyarrow as pa
 
 __all__ = ["MOST_KEYS", "Reducer", "reduced_schema", "target_schema"]
@@ -21,6 +23,7 @@ __all__ = ["MOST_KEYS", "Reducer", "reduced_schema", "target_schema"]
 MOST_KEYS: Final = 5_000_000
 """Maximal keys of one window, whose rows are in memory."""
 _COMPACT_ROWS: Final = 200_000
+_BATCH_ROWS: Final = 65_536
 _BEFORE: Final = "_before"
 _ORDER: Final = "_order"
 
@@ -76,6 +79,15 @@ class Reducer:
         """Return the last change of each key, in the order of reading."""
         self._compact()
         return self._tables[0].select(self.schema.names)
+
+    def by_partition(self, keys: Iterable[str]) -> Iterator[tuple[str, list[pa.RecordBatch]]]:
+        """Yield the partitions with the last changes that were read from each, in batches."""
+        import pyarrow.compute as pc
+
+        table = self.result()
+        for key in keys:
+            rows = table.filter(pc.equal(table.column("partition"), key))
+            yield key, rows.to_batches(max_chunksize=_BATCH_ROWS)
 
     def _with_moved_keys(self, batch: pa.RecordBatch) -> pa.Table:
         """Return the rows with their order, and before each that changes its key the delete of the

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tubemq_provider.rows.ddl import quoted
 from tubemq_provider.windows.errors import ChangeOrderUnclear
 from tubemq_provider.windows.following import OP, Following
 
@@ -33,15 +34,15 @@ def merge(
     changes = changes.replace_schema_metadata(None)
     if following.version is None:
         _refuse_other_partition(table, changes, following)
-    deleted = f"s.{_quoted(OP)} = 'd'"
+    deleted = f"s.{quoted(OP)} = 'd'"
     newer = "true"
     if following.version is not None:
-        version = _quoted(following.version)
+        version = quoted(following.version)
         newer = f"(t.{version} IS NULL OR s.{version} >= t.{version})"
-    values = {_quoted(name): f"s.{_quoted(name)}" for name in changes.schema.names if name != OP}
+    values = {quoted(name): f"s.{quoted(name)}" for name in changes.schema.names if name != OP}
     if following.soft_delete is not None:
-        values[_quoted(following.soft_delete)] = deleted
-    same_key = " AND ".join(f"t.{_quoted(name)} = s.{_quoted(name)}" for name in following.key)
+        values[quoted(following.soft_delete)] = deleted
+    same_key = " AND ".join(f"t.{quoted(name)} = s.{quoted(name)}" for name in following.key)
     merger = table.merge(
         changes, same_key, source_alias="s", target_alias="t", commit_properties=properties
     )
@@ -54,10 +55,6 @@ def merge(
     else:
         merger = merger.when_matched_update(values, newer).when_not_matched_insert(values)
     merger.execute()
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
 
 
 def _refuse_other_partition(table: DeltaTable, changes: pa.Table, following: Following) -> None:
