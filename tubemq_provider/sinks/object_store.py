@@ -87,6 +87,7 @@ class ObjectStoreSink(Sink):
 
     kind = "object_store"
     can_replace = True
+    independent = True
 
     def __init__(
         self,

@@ -100,6 +100,7 @@ class ParquetSink(Sink):
     """
 
     kind = "parquet"
+    independent = True
 
     def __init__(
         self,

@@ -11,8 +11,11 @@ nothing to that table and counts its records again. This module must not read or
 from __future__ import annotations
 
 import re
+import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Final
@@ -36,6 +39,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Route", "RouteSet", "RoutedSink", "TableStaging", "refuse_other_rows"]
 
+_AT_ONCE: Final = 8
+"""Tables that are begun or published at a time, where their sinks are independent."""
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_-]")
 _ESCAPED: Final = re.compile(r"_x[0-9a-f]+_")
 
@@ -105,24 +110,37 @@ class TableStaging:
     address: str
     values: list[str]
     sink: Sink
-    staging: Staging | None
-    marker: Marker | None
+    staging: Staging | None = None
+    marker: Marker | None = None
     counts: IngestCounts | None = None
+
+    def begin(self, attempt: str) -> None:
+        """Look for the window in the table, and begin a try if it is not there."""
+        self.marker = self.sink.marker(self.plan.window_id)
+        if self.marker is None:
+            self.staging = self.sink.begin(self.plan, attempt)
 
 
 class RoutedSink(Sink):
-    """Sink of a route set. `home` keeps the windows' markers and the quarantine; `open_table`
-    opens the sink of a route at an address. See `Sink`."""
+    """Sink of a route set: `home` keeps the windows' markers and the quarantine, and `open_table`
+    opens the sink of a route at an address. `at_once`: tables that are begun or published at a
+    time, if their sinks are independent. See `Sink`."""
 
     kind = "routed"
 
     def __init__(
-        self, home: Sink, routes: RouteSet, open_table: Callable[[Route, str], Sink]
+        self,
+        home: Sink,
+        routes: RouteSet,
+        open_table: Callable[[Route, str], Sink],
+        *,
+        at_once: int = _AT_ONCE,
     ) -> None:
         self.home = home
         self.routes = routes
         self.identity = f"routes:{routes.name}"
         self._open_table = open_table
+        self._at_once = at_once
         self._sinks: dict[str, tuple[Route, Sink]] = {}
         self._tables: dict[str, dict[str, TableStaging]] = {}
         self._windows: dict[str, dict[str, Sink]] = {}
@@ -169,13 +187,32 @@ class RoutedSink(Sink):
         self._tables[staging.path] = {}
         return staging
 
-    def table(self, staging: Staging, plan: WindowPlan, route: Route, value: str) -> TableStaging:
-        """Return the table of a value in the try at `staging`, begun with its first record.
+    def open_tables(
+        self, staging: Staging, plan: WindowPlan, values: Iterable[tuple[Route, str]]
+    ) -> list[TableStaging]:
+        """Return the table of each value in the try at `staging`. Those that the try meets for the
+        first time are begun, several at a time.
 
         Raises `ConfigError` if another route, or another value, leads to the same place.
         """
+        known = set(self._tables.setdefault(staging.path, {}))
+        tables = [self._table(staging, plan, route, value) for route, value in values]
+        new = {table.address: table for table in tables if table.address not in known}
+        self._each(list(new.values()), lambda table: table.begin(staging.attempt))
+        return tables
+
+    def _each(self, tables: Sequence[TableStaging], action: Callable[[TableStaging], None]) -> None:
+        """Do something for each table: for independent sinks several at a time, then in turn."""
+        beside = [table for table in tables if table.sink.independent]
+        with _pool(min(self._at_once, len(beside))) as pool:
+            list(map(action, beside) if pool is None else pool.map(action, beside))
+        for table in tables:
+            if not table.sink.independent:
+                action(table)
+
+    def _table(self, staging: Staging, plan: WindowPlan, route: Route, value: str) -> TableStaging:
         address = self.routes.address_of(route, value)
-        tables = self._tables.setdefault(staging.path, {})
+        tables = self._tables[staging.path]
         if (there := tables.get(address)) is not None:
             return self._joined(there, route, value)
         for other in tables:
@@ -189,9 +226,7 @@ class RoutedSink(Sink):
         sink = self._sink(route, address)
         own = plan.for_sink(f"{self.identity}>{sink.identity}")
         self._windows.setdefault(plan.window_id, {})[own.window_id] = sink
-        marker = sink.marker(own.window_id)
-        begun = None if marker is not None else sink.begin(own, staging.attempt)
-        tables[address] = table = TableStaging(own, address, [value], sink, begun, marker)
+        tables[address] = table = TableStaging(own, address, [value], sink)
         return table
 
     def _joined(self, table: TableStaging, route: Route, value: str) -> TableStaging:
@@ -237,20 +272,19 @@ class RoutedSink(Sink):
             if table.counts is not None
         }
         _check_sum(plan, counts, tables)
+        turn = threading.Lock()
+
+        def report(table: TableStaging, point: str) -> None:
+            with turn:
+                progress(f"{_shown(table.address)}: {point}")
+
         for table in tables:
             if table.counts is None:
                 raise CountMismatch(f"{_shown(table.address)} was begun and not counted")
-            if table.staging is None:
-                continue
-            publication = table.sink.publish(
-                table.staging,
-                table.plan,
-                table.counts,
-                lambda point, table=table: progress(f"{_shown(table.address)}: {point}"),  # type: ignore[misc]
-            )
-            if not publication.won:
-                refuse_other_rows(_shown(table.address), publication.marker, table.counts.records)
-            progress(f"{_shown(table.address)}: published")
+        self._each(
+            [table for table in tables if table.staging is not None],
+            lambda table: _publish(table, lambda point: report(table, point)),
+        )
         own = replace(
             counts, records=dict.fromkeys(plan.ranges, 0), read=None, tables=manifest, pieces=None
         )
@@ -268,6 +302,31 @@ class RoutedSink(Sink):
         for own, sink in self._windows.get(window_id, {}).items():
             sink.tidy(own)
         self.home.tidy(window_id)
+
+
+@contextmanager
+def _pool(threads: int) -> Iterator[ThreadPoolExecutor | None]:
+    """Provide a pool whose waiting work is dropped if the body fails; None for one thread."""
+    if threads < 2:
+        yield None
+        return
+    with ThreadPoolExecutor(threads, "tubemq-routes") as pool:
+        try:
+            yield pool
+        except BaseException:
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
+
+
+def _publish(table: TableStaging, progress: Progress) -> None:
+    """Publish the window in a table. Raises `CountMismatch` if another try has published other rows
+    there."""
+    assert table.staging is not None
+    assert table.counts is not None
+    publication = table.sink.publish(table.staging, table.plan, table.counts, progress)
+    if not publication.won:
+        refuse_other_rows(_shown(table.address), publication.marker, table.counts.records)
+    progress("published")
 
 
 def _shown(address: str) -> str:

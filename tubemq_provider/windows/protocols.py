@@ -289,6 +289,9 @@ class Sink(ABC):
     """False only for sinks that append without a marker; the result reports it."""
     can_replace: ClassVar[bool] = False
     """True if `replace` works."""
+    independent: ClassVar[bool] = False
+    """True if sinks of this class at different places share nothing, such as a database's lock:
+    several threads may then begin and publish in them, each in its own."""
 
     def serialize(self) -> Document:
         """Return what Airflow stores and shows of the object: its class, no options."""

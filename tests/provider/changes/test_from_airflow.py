@@ -11,6 +11,7 @@ import pytest
 import sqlalchemy as sa
 
 from tubemq_client import Partition, Record
+from tubemq_client._io.connection_state import ConnectionCounters
 from tubemq_client.embedded import EmbeddedTubeMQ
 from tubemq_client.errors import ConfigError
 from tubemq_provider.hooks.tubemq import TubeMQHook
@@ -132,3 +133,32 @@ def test_what_cannot_be_exact_is_refused_before_anything_is_read(
     given = {"topic": TOPIC, "group": "lake", "cluster": "test", "engine": "inline"}
     with pytest.raises(ConfigError, match=problem):
         parse(IngestArguments, {**given, "initial_position": "earliest", **arguments})
+
+
+def test_fifty_tables_cost_one_read_of_the_topic(
+    scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene.produce(*((f"s{at % 50}", b"%06d" % at * 100) for at in range(2_000)))
+    made: list[ConnectionCounters] = []
+    create = ConnectionCounters.__init__
+
+    def counted(counters: ConnectionCounters) -> None:
+        create(counters)
+        made.append(counters)
+
+    monkeypatch.setattr(ConnectionCounters, "__init__", counted)
+
+    def received(group: str, **arguments: Any) -> int:
+        made.clear()
+        scene.journal = MemoryJournal()
+        result = scene.run("t", group=group, **arguments)
+        tables = result.tables.values()
+        assert (result.total or sum(table["rows"] for table in tables)) == 2_000
+        return sum(counters.bytes_received for counters in made)
+
+    (tmp_path / "t").mkdir()
+    one = received("one", sink=f"{tmp_path}/all")
+    tables = {"*": f"{tmp_path}/t/{{stream_id}}"}
+    fifty = received("many", sink=f"{tmp_path}/w", routes={"name": "n", "tables": tables})
+    assert len(list((tmp_path / "t").glob("s*"))) == 50
+    assert 1_200_000 < fifty <= 1.05 * one
