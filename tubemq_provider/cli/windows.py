@@ -211,13 +211,15 @@ def _of_marker(marker: Marker) -> dict[str, object]:
         "window": plan.window_id,
         "group": plan.scope_in("").asset,
         "state": "written",
-        "records": marker.counts.total,
+        "records": sum(marker.counts.published.values()),
         "hash": plan.hash[:12],
     }
 
 
 def _counts(marker: Marker) -> dict[str, object]:
-    return {"records": dict(marker.counts.records), "bytes": marker.counts.bytes}
+    counts = marker.counts
+    tables = {"tables": dict(counts.tables)} if counts.tables else {}
+    return {"records": dict(counts.published), "bytes": counts.bytes, **tables}
 
 
 def _disagreements(
@@ -230,7 +232,7 @@ def _disagreements(
             yield f"{window_id} was accepted, but the sink has no marker of it"
         elif marker.plan.hash != event.hash:
             yield f"{window_id} was accepted with other ranges than the sink has"
-        elif digest(marker.counts.records) != event.counts:
+        elif digest(marker.counts.published) != event.counts:
             yield f"{window_id} was accepted with other counts than the sink has"
 
 

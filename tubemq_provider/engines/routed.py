@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack
+from copy import copy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -41,6 +42,9 @@ from tubemq_provider.windows.spaces import FIRST_SOURCE
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from tubemq_provider.files.columns import ColumnSet
+    from tubemq_provider.windows.following import Following
 
 __all__ = ["RoutedEngine"]
 
@@ -108,6 +112,12 @@ class RoutedEngine(Engine):
             **options,
         )
 
+    def into(self, sink: RoutedSink) -> RoutedEngine:
+        """Return the same engine for other tables of the routes."""
+        other = copy(self)
+        other._sink = sink  # noqa: SLF001
+        return other
+
     def cancel(self) -> None:
         """Stop before the next batch. A cancelled engine cannot be used again."""
         self._cancelled.set()
@@ -121,6 +131,8 @@ class RoutedEngine(Engine):
             ExitStack() as open_files,
         ):
             division = _Division(plan, staging, bad_records, open_files)
+            self._open_tables(self._sink.expected, division)
+            self._sink.refuse_if_all_failed(staging)
             if isinstance(reader, ExpectingReader):
                 reader.expect(plan.reads())
             for records in self._groups(plan, reader, division, watch):
@@ -131,8 +143,8 @@ class RoutedEngine(Engine):
             set_aside = len(self._corrupt)
             corrupt, last = reader.stats.corrupt + bad_records.count, dict(reader.stats.last)
         notices: Counter[str] = Counter()
-        if division.nowhere:
-            notices["heartbeat"] = division.nowhere
+        for kind, count in (("heartbeat", division.nowhere), ("unrouted", division.ignored)):
+            notices.update({kind: count} if count else {})
         for writer in writers:
             writer.table.counts = counts = writer.counts()
             notices.update(counts.notices)
@@ -140,7 +152,7 @@ class RoutedEngine(Engine):
             dict.fromkeys(plan.ranges, 0),
             division.size,
             division.gaps,
-            corrupt + sum(division.unrouted.values()) - division.nowhere,
+            corrupt + sum(division.unrouted.values()) - division.nowhere - division.ignored,
             last=last,
             files=(),
             quarantined=(CORRUPT_FILE,) if set_aside else (),
@@ -189,6 +201,8 @@ class RoutedEngine(Engine):
             division.unrouted.update(dict(rows_by_key(part)))
             if value == _NOWHERE:
                 division.nowhere += part.num_rows
+            elif self._sink.routes.unrouted == "ignore" or not self._sink.takes(value or ""):
+                division.ignored += part.num_rows
             else:
                 self._set_aside(part, value)
 
@@ -196,13 +210,21 @@ class RoutedEngine(Engine):
         """Open the tables of values that have none yet and that a route takes."""
         plan, routed = division.plan, []
         for value in values:
-            if value not in division.by_value and value != _NOWHERE:
+            if value not in division.by_value and value != _NOWHERE and self._sink.takes(value):
                 route = self._sink.routes.route_of(value)
                 routed += [] if route is None else [(route, value)]
         tables = self._sink.open_tables(division.staging, plan, routed)
         for (route, value), table in zip(routed, tables, strict=True):
             if table.address not in division.writers:
-                writer = self._writer(plan, table, route, division.open_files)
+                writer = _TableWriter(
+                    table,
+                    _decoder(route, self._columns),
+                    route.following,
+                    self._columns,
+                    self._sink.guard,
+                    plan,
+                )
+                writer.open(division.open_files, self._target_file_bytes, self._compression)
                 division.writers[table.address] = writer
             division.by_value[value] = division.writers[table.address]
 
@@ -266,35 +288,6 @@ class RoutedEngine(Engine):
             )
             self._corrupt.add(entry)
 
-    def _writer(
-        self, plan: WindowPlan, table: TableStaging, route: Route, open_files: ExitStack
-    ) -> _TableWriter:
-        decoder = _decoder(route, self._columns)
-        schema = (
-            self._columns.arrow_schema(self._columns.names) if decoder is None else decoder.schema
-        )
-        reducer = None
-        if route.following is not None:
-            reducer = Reducer(schema, route.following)
-            schema = reduced_schema(schema, route.following)
-        table.sink.check_columns(schema)
-        output = None
-        if table.staging is not None:
-            output = open_files.enter_context(
-                staged_writer(
-                    location_of(table.staging),
-                    "part",
-                    schema,
-                    table.staging.partition_by,
-                    table.staging.field_ids,
-                    target_bytes=self._target_file_bytes,
-                    row_group_bytes=_ROW_GROUP_BYTES,
-                    compression=self._compression,
-                    columns=self._columns,
-                )
-            )
-        return _TableWriter(table, decoder, reducer, output, plan)
-
 
 @dataclass(slots=True)
 class _Division:
@@ -311,6 +304,7 @@ class _Division:
     gaps: dict[str, list[list[int]]] = field(default_factory=dict)
     unrouted: Counter[str] = field(default_factory=Counter)
     nowhere: int = 0
+    ignored: int = 0
 
     def __post_init__(self) -> None:
         self.read = dict.fromkeys(self.plan.ranges, 0)
@@ -324,23 +318,57 @@ def _combined(batches: Iterable[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 class _TableWriter:
-    """Writer of one table's rows, and its counts. Without `output` rows are only counted."""
+    """Writer of one table's rows, and its counts. Without a try, because the table has the window
+    or has failed, rows are only counted, and bad records quarantined. `guard` does what may fail
+    because of the table."""
 
     def __init__(
         self,
         table: TableStaging,
         decoder: RowDecoder | None,
-        reducer: Reducer | None,
-        output: Any,
+        following: Following | None,
+        columns: ColumnSet,
+        guard: Callable[[TableStaging, Callable[[], None]], None],
         plan: WindowPlan,
     ) -> None:
         self.table = table
         self._decoder = decoder
-        self._reducer = reducer
-        self._output = output
+        self._columns = columns
+        self._guard = guard
+        self._schema = columns.arrow_schema(columns.names) if decoder is None else decoder.schema
+        self._reducer = None
+        if following is not None:
+            self._reducer = Reducer(self._schema, following)
+            self._schema = reduced_schema(self._schema, following)
+        self._output: Any = None
         self._read = dict.fromkeys(plan.ranges, 0)
         self._rows = dict.fromkeys(plan.ranges, 0)
         self._bytes = 0
+
+    def open(self, open_files: ExitStack, target_bytes: int, compression: str) -> None:
+        """Open the files of the table's try."""
+        if self.table.failed is None:
+            self._guard(self.table, lambda: self.table.sink.check_columns(self._schema))
+        staging = self.table.staging
+        if staging is None:
+            return
+
+        def open_output() -> None:
+            self._output = open_files.enter_context(
+                staged_writer(
+                    location_of(staging),
+                    "part",
+                    self._schema,
+                    staging.partition_by,
+                    staging.field_ids,
+                    target_bytes=target_bytes,
+                    row_group_bytes=_ROW_GROUP_BYTES,
+                    compression=compression,
+                    columns=self._columns,
+                )
+            )
+
+        self._guard(self.table, open_output)
 
     def add(self, records: pa.RecordBatch, bad_records: BadRecords) -> None:
         for key, count in rows_by_key(records):
@@ -360,14 +388,14 @@ class _TableWriter:
             for _, batches in self._reducer.by_partition(self._rows):
                 for batch in batches:
                     self._write(batch)
-        if self._output is not None:
-            self._output.__exit__(None, None, None)
+        if self._output is not None and self.table.failed is None:
+            self._guard(self.table, lambda: self._output.__exit__(None, None, None))
 
     def _write(self, rows: pa.RecordBatch) -> None:
         for key, count in rows_by_key(rows):
             self._rows[key] += count
-        if self._output is not None:
-            self._output.add(rows, rows.nbytes)
+        if self._output is not None and self.table.failed is None:
+            self._guard(self.table, lambda: self._output.add(rows, rows.nbytes))
 
     def counts(self) -> IngestCounts:
         """Return the counts, after the files were closed. Raises `CountMismatch` if an earlier try
@@ -375,7 +403,7 @@ class _TableWriter:
         published = self.table.marker
         if published is not None:
             refuse_other_rows(self.table.sink.identity, published, self._rows)
-        output = self._output
+        output = None if self.table.failed is not None else self._output
         notices: Mapping[str, int] = {} if self._decoder is None else dict(self._decoder.notices)
         return IngestCounts(
             self._rows,

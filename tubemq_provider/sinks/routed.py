@@ -15,7 +15,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Final
@@ -37,10 +37,13 @@ if TYPE_CHECKING:
     from tubemq_provider.rows.spec import DecodeSpec
     from tubemq_provider.windows.following import Following
 
-__all__ = ["Route", "RouteSet", "RoutedSink", "TableStaging", "refuse_other_rows"]
+__all__ = ["FAILED_TABLES", "Route", "RouteSet", "RoutedSink", "TableStaging", "refuse_other_rows"]
 
 _AT_ONCE: Final = 8
 """Tables that are begun or published at a time, where their sinks are independent."""
+_LONGEST_REASON: Final = 300
+FAILED_TABLES: Final = "_failed_tables"
+"""Book of the home that names windows with tables which may have failed to take them."""
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_-]")
 _ESCAPED: Final = re.compile(r"_x[0-9a-f]+_")
 
@@ -66,7 +69,8 @@ class RouteSet:
     """Routes under a `name`, by which their windows go whatever tables there are.
 
     `by` is a column of records, or ``_table`` or ``_database`` of change records in `format`.
-    `unrouted` is ``fail`` or ``quarantine``.
+    `unrouted` is ``fail``, ``quarantine`` or ``ignore``, `on_route_failure` ``fail`` or
+    ``isolate``: tables that fail to take a window are left to be made good.
     """
 
     name: str
@@ -74,6 +78,12 @@ class RouteSet:
     by: str = "stream_id"
     format: str | None = None
     unrouted: str = "fail"
+    on_route_failure: str = "fail"
+
+    @property
+    def isolates(self) -> bool:
+        """True if a table that fails leaves the others alone."""
+        return self.on_route_failure == "isolate"
 
     def route_of(self, value: str) -> Route | None:
         """Return the route of a value: the one that names it, else the first that matches."""
@@ -113,12 +123,24 @@ class TableStaging:
     staging: Staging | None = None
     marker: Marker | None = None
     counts: IngestCounts | None = None
+    failed: str | None = None
 
     def begin(self, attempt: str) -> None:
         """Look for the window in the table, and begin a try if it is not there."""
         self.marker = self.sink.marker(self.plan.window_id)
         if self.marker is None:
             self.staging = self.sink.begin(self.plan, attempt)
+
+    def fail(self, error: Exception) -> None:
+        """Note why the table does not take the window, and give up its try."""
+        self.failed = f"{type(error).__name__}: {' '.join(str(error).split())}"[:_LONGEST_REASON]
+        self.discard()
+
+    def discard(self) -> None:
+        """Remove what the try staged."""
+        staging, self.staging = self.staging, None
+        if staging is not None:
+            self.sink.discard(staging)
 
 
 class RoutedSink(Sink):
@@ -144,6 +166,14 @@ class RoutedSink(Sink):
         self._sinks: dict[str, tuple[Route, Sink]] = {}
         self._tables: dict[str, dict[str, TableStaging]] = {}
         self._windows: dict[str, dict[str, Sink]] = {}
+        self._only: frozenset[str] | None = None
+        self._made_good: dict[str, list[str]] = {}
+        if routes.isolates and home.book(FAILED_TABLES) is None:
+            raise ConfigError(
+                f"on_route_failure='isolate' needs a directory or an object store as the sink of "
+                f"the windows, which notes failed tables; {home.kind} notes none",
+                subject="routes",
+            )
 
     def __repr__(self) -> str:
         return f"RoutedSink({self.routes.name!r}, {self.home!r})"
@@ -170,11 +200,9 @@ class RoutedSink(Sink):
         to which no route leads any more is not asked."""
         answers = [self.home.holds(marker)]
         for entry in (marker.counts.tables or {}).values():
-            value = entry["values"][0]
-            route = self.routes.route_of(value)
-            if route is None:
+            sink = None if entry.get("failed") else self._sink_of(entry)
+            if sink is None:
                 continue
-            sink = self._sink(route, self.routes.address_of(route, value))
             own = sink.marker(entry["window_id"])
             answers.append(False if own is None else sink.holds(own))
         if False in answers:
@@ -198,8 +226,21 @@ class RoutedSink(Sink):
         known = set(self._tables.setdefault(staging.path, {}))
         tables = [self._table(staging, plan, route, value) for route, value in values]
         new = {table.address: table for table in tables if table.address not in known}
-        self._each(list(new.values()), lambda table: table.begin(staging.attempt))
+        self._each(
+            list(new.values()),
+            lambda table: self.guard(table, lambda: table.begin(staging.attempt)),
+        )
         return tables
+
+    def guard(self, table: TableStaging, action: Callable[[], None]) -> None:
+        """Do something for a table. Under ``isolate`` an error is noted as the table's failure."""
+        if not self.routes.isolates:
+            action()
+            return
+        try:
+            action()
+        except Exception as error:  # noqa: BLE001 - whatever it is, the other tables go on
+            table.fail(error)
 
     def _each(self, tables: Sequence[TableStaging], action: Callable[[TableStaging], None]) -> None:
         """Do something for each table: for independent sinks several at a time, then in turn."""
@@ -253,6 +294,78 @@ class RoutedSink(Sink):
             self._sinks[address] = route, sink
         return self._sinks[address][1]
 
+    def _sink_of(self, entry: Mapping[str, Any]) -> Sink | None:
+        """Return the sink of a table in a manifest; None if no route leads to it any more."""
+        value = str(entry["values"][0])
+        route = self.routes.route_of(value)
+        return None if route is None else self._sink(route, self.routes.address_of(route, value))
+
+    # -- tables that failed ---------------------------------------------------------------------
+
+    def failures(self) -> dict[str, dict[str, Mapping[str, Any]]]:
+        """Return the failed tables by window, with their entries in its manifest, oldest first.
+        Those that have the window by now are left out."""
+        book = self.home.book(FAILED_TABLES)
+        found: dict[str, dict[str, Mapping[str, Any]]] = {}
+        for window_id in [] if book is None else sorted(book.listing()):
+            marker = self.home.marker(window_id)
+            if marker is None:
+                continue  # of a try that died before it published
+            entries = {
+                address: entry
+                for address, entry in marker.counts.tables.items()
+                if entry.get("failed") and not self._has(entry)
+            }
+            if entries:
+                found[window_id] = entries
+            elif book is not None:
+                book.withdraw(window_id)
+        return found
+
+    def _has(self, entry: Mapping[str, Any]) -> bool:
+        """Return True if a table has its window; False if it cannot be asked."""
+        try:
+            sink = self._sink_of(entry)
+            return sink is not None and sink.marker(str(entry["window_id"])) is not None
+        except Exception:  # noqa: BLE001 - it failed before, and may fail again
+            return False
+
+    def narrowed(self, entries: Mapping[str, Mapping[str, Any]]) -> RoutedSink:
+        """Return a sink of the same routes that takes records only for these tables."""
+        narrow = RoutedSink(self.home, self.routes, self._open_table, at_once=self._at_once)
+        narrow._only = frozenset(v for entry in entries.values() for v in entry["values"])
+        narrow._sinks = self._sinks
+        return narrow
+
+    def takes(self, value: str) -> bool:
+        """Return False if records of `value` are not for this sink."""
+        return self._only is None or value in self._only
+
+    @property
+    def expected(self) -> Iterable[str]:
+        """Values whose tables are opened before the read; all of them in a narrowed sink."""
+        return sorted(self._only or ())
+
+    def refuse_if_all_failed(self, staging: Staging) -> None:
+        """Raise `CountMismatch` if no table of a narrowed sink would take what is read."""
+        tables = self._tables.get(staging.path, {}).values()
+        if self._only is not None and all(table.failed for table in tables):
+            reasons = "; ".join(str(table.failed) for table in tables)
+            raise CountMismatch(reasons or "no route leads to it any more")
+
+    def tables_by_name(self, staging: Staging) -> dict[str, TableStaging]:
+        """Return the tables of a try by the names that they have in a manifest."""
+        return {_shown(table.address): table for table in self.tables(staging)}
+
+    @property
+    def made_good(self) -> Mapping[str, list[str]]:
+        """See `Sink.made_good`."""
+        return self._made_good
+
+    def note_made_good(self, window_id: str, addresses: Iterable[str]) -> None:
+        """Note that these tables have the window now."""
+        self._made_good.setdefault(window_id, []).extend(addresses)
+
     def tables(self, staging: Staging) -> list[TableStaging]:
         """Return the tables of a try in the order of their addresses."""
         return [table for _, table in sorted(self._tables.get(staging.path, {}).items())]
@@ -265,36 +378,65 @@ class RoutedSink(Sink):
         Raises `CountMismatch` before anything becomes visible if the tables and the quarantine have
         not all records that were read.
         """
+        tables = self.publish_tables(staging, plan, counts, progress)
+        routed: Counter[str] = Counter(dict.fromkeys(plan.ranges, 0))
+        for table in tables:
+            if table.counts is not None and table.failed is None:
+                routed.update(table.counts.records)
+        if any(table.failed for table in tables) and (book := self.home.book(FAILED_TABLES)):
+            # Before the window is published: a window without its note would not be made good.
+            book.fix(plan.window_id, {"window_id": plan.window_id})
+            progress("failed tables noted")
+        own = replace(
+            counts,
+            records=dict.fromkeys(plan.ranges, 0),
+            read=None,
+            tables={_shown(table.address): _entry_of(table) for table in tables},
+            routed=dict(routed),
+            patterns=tuple(route.pattern for route in self.routes.routes),
+            pieces=None,
+        )
+        return self.home.publish(staging, plan, own, progress)
+
+    def publish_tables(
+        self, staging: Staging, plan: WindowPlan, counts: IngestCounts, progress: Progress
+    ) -> list[TableStaging]:
+        """Publish every table of a try that has not the window yet, after comparing the sum."""
         tables = self.tables(staging)
-        manifest = {
-            _shown(table.address): _entry_of(table, table.counts)
-            for table in tables
-            if table.counts is not None
-        }
         _check_sum(plan, counts, tables)
         turn = threading.Lock()
 
-        def report(table: TableStaging, point: str) -> None:
-            with turn:
-                progress(f"{_shown(table.address)}: {point}")
+        def publish(table: TableStaging) -> None:
+            interrupted: list[Exception] = []
+
+            def report(point: str) -> None:
+                try:
+                    with turn:
+                        progress(f"{_shown(table.address)}: {point}")
+                except Exception as error:  # the run's, and no failure of the table
+                    interrupted.append(error)
+                    raise
+
+            self.guard(table, lambda: _publish(table, report))
+            if interrupted:
+                raise interrupted[0]
+            with suppress(Exception):  # it may have published, and failed after that
+                if table.failed and (marker := table.sink.marker(table.plan.window_id)):
+                    table.failed, table.marker = None, marker
+            if table.failed is None:
+                _refuse_other_publication(table)
+                report("published")
 
         for table in tables:
             if table.counts is None:
                 raise CountMismatch(f"{_shown(table.address)} was begun and not counted")
-        self._each(
-            [table for table in tables if table.staging is not None],
-            lambda table: _publish(table, lambda point: report(table, point)),
-        )
-        own = replace(
-            counts, records=dict.fromkeys(plan.ranges, 0), read=None, tables=manifest, pieces=None
-        )
-        return self.home.publish(staging, plan, own, progress)
+        self._each([table for table in tables if table.staging is not None], publish)
+        return tables
 
     def discard(self, staging: Staging) -> None:
         """Remove what the try staged, in its tables and in the home."""
         for table in self._tables.pop(staging.path, {}).values():
-            if table.staging is not None:
-                table.sink.discard(table.staging)
+            table.discard()
         self.home.discard(staging)
 
     def tidy(self, window_id: str) -> None:
@@ -319,14 +461,17 @@ def _pool(threads: int) -> Iterator[ThreadPoolExecutor | None]:
 
 
 def _publish(table: TableStaging, progress: Progress) -> None:
-    """Publish the window in a table. Raises `CountMismatch` if another try has published other rows
-    there."""
     assert table.staging is not None
     assert table.counts is not None
     publication = table.sink.publish(table.staging, table.plan, table.counts, progress)
     if not publication.won:
-        refuse_other_rows(_shown(table.address), publication.marker, table.counts.records)
-    progress("published")
+        table.marker = publication.marker
+
+
+def _refuse_other_publication(table: TableStaging) -> None:
+    """Raise `CountMismatch` if another try has published other rows in the table."""
+    if table.marker is not None and table.counts is not None:
+        refuse_other_rows(_shown(table.address), table.marker, table.counts.records)
 
 
 def _shown(address: str) -> str:
@@ -338,13 +483,16 @@ def _shown(address: str) -> str:
     return f"{head}{separator}{rest}" + (f"?table={table[1]}" if table else "")
 
 
-def _entry_of(table: TableStaging, counts: IngestCounts) -> dict[str, Any]:
+def _entry_of(table: TableStaging) -> dict[str, Any]:
+    counts = table.counts
+    assert counts is not None
     read = counts.records if counts.read is None else counts.read
     return {
         "window_id": table.plan.window_id,
         "values": sorted(table.values),
         "read": sum(read.values()),
-        "rows": counts.total,
+        "rows": counts.total if table.failed is None else 0,
+        **({} if table.failed is None else {"failed": table.failed}),
     }
 
 
