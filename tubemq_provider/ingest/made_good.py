@@ -59,7 +59,8 @@ class MakeGood:
     def run(self) -> list[str]:
         """Publish failed windows in their tables; return a warning for each that still fails."""
         warnings = []
-        for window_id, entries in islice(self._sink.failures().items(), _AT_MOST):
+        failures = self._sink.failures()
+        for window_id, entries in islice(failures.items(), _AT_MOST):
             marker = self._sink.marker(window_id)
             if marker is None:
                 continue
@@ -71,6 +72,8 @@ class MakeGood:
                 f"{address} still has not window {window_id}, and the next run tries again: {why}"
                 for address, why in problems.items()
             ]
+        if failures:
+            self._sink.failures()  # removes the notes of those that are made good
         return warnings
 
     def _again(self, plan: WindowPlan, entries: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:

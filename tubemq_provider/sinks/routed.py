@@ -37,7 +37,15 @@ if TYPE_CHECKING:
     from tubemq_provider.rows.spec import DecodeSpec
     from tubemq_provider.windows.following import Following
 
-__all__ = ["FAILED_TABLES", "Route", "RouteSet", "RoutedSink", "TableStaging", "refuse_other_rows"]
+__all__ = [
+    "FAILED_TABLES",
+    "Route",
+    "RouteSet",
+    "RoutedSink",
+    "TableStaging",
+    "failed_tables",
+    "refuse_other_rows",
+]
 
 _AT_ONCE: Final = 8
 """Tables that are begun or published at a time, where their sinks are independent."""
@@ -306,18 +314,10 @@ class RoutedSink(Sink):
         """Return the failed tables by window, with their entries in its manifest, oldest first.
         Those that have the window by now are left out."""
         book = self.home.book(FAILED_TABLES)
-        found: dict[str, dict[str, Mapping[str, Any]]] = {}
-        for window_id in [] if book is None else sorted(book.listing()):
-            marker = self.home.marker(window_id)
-            if marker is None:
-                continue  # of a try that died before it published
-            entries = {
-                address: entry
-                for address, entry in marker.counts.tables.items()
-                if entry.get("failed") and not self._has(entry)
-            }
-            if entries:
-                found[window_id] = entries
+        found = {}
+        for window_id, tables in failed_tables(self.home).items():
+            if missing := {name: entry for name, entry in tables.items() if not self._has(entry)}:
+                found[window_id] = missing
             elif book is not None:
                 book.withdraw(window_id)
         return found
@@ -444,6 +444,21 @@ class RoutedSink(Sink):
         for own, sink in self._windows.get(window_id, {}).items():
             sink.tidy(own)
         self.home.tidy(window_id)
+
+
+def failed_tables(home: Sink) -> dict[str, dict[str, Mapping[str, Any]]]:
+    """Return by window the tables that its manifest in `home` names as failed, and that no run has
+    found to have the window since. Opens no table."""
+    book = home.book(FAILED_TABLES)
+    found: dict[str, dict[str, Mapping[str, Any]]] = {}
+    for window_id in [] if book is None else sorted(book.listing()):
+        marker = home.marker(window_id)
+        if marker is not None:  # else of a try that died before it published
+            tables = marker.counts.tables
+            found[window_id] = {
+                name: entry for name, entry in tables.items() if entry.get("failed")
+            }
+    return found
 
 
 @contextmanager
