@@ -43,6 +43,7 @@ __all__ = [
     "RouteSet",
     "RoutedSink",
     "TableStaging",
+    "escaped",
     "failed_tables",
     "refuse_other_rows",
 ]
@@ -112,12 +113,12 @@ class RouteSet:
                 "route of its own, with a sink that names its place",
                 subject="routes",
             )
-        return route.sink.replace(word, "".join(_escaped(sign) for sign in value))
+        return route.sink.replace(word, escaped(value))
 
 
-def _escaped(sign: str) -> str:
-    """Return a sign of a value as it stands in a path and in the name of a table."""
-    return sign if _PLAIN.fullmatch(sign) else f"_x{ord(sign):x}_"
+def escaped(value: str) -> str:
+    """Return a value as it stands in a path and in the name of a table."""
+    return "".join(s if _PLAIN.fullmatch(s) else f"_x{ord(s):x}_" for s in value)
 
 
 @dataclass(slots=True)
