@@ -90,7 +90,9 @@ class MakeGood:
             tables = narrow.tables_by_name(staging)
             for address, table in tables.items():
                 read = 0 if table.counts is None else sum((table.counts.read or {}).values())
-                if read != entries[address]["read"]:
+                if address not in entries:
+                    table.fail(CountMismatch("its records were for another table; set it back"))
+                elif read != entries[address]["read"]:
                     why = f"{read} of its {entries[address]['read']} records can still be read"
                     table.fail(CountMismatch(why))
             narrow.publish_tables(staging, plan, counts, self._progress)

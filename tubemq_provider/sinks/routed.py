@@ -53,6 +53,8 @@ _AT_ONCE: Final = 8
 _LONGEST_REASON: Final = 300
 FAILED_TABLES: Final = "_failed_tables"
 """Book of the home that names windows with tables which may have failed to take them."""
+PUBLISHING: Final = "_publishing"
+"""Book of the home that names the tables of windows which are being published."""
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_-]")
 _ESCAPED: Final = re.compile(r"_x[0-9a-f]+_")
 
@@ -208,8 +210,8 @@ class RoutedSink(Sink):
         """See `Sink.holds`: False if the home or one of the window's tables has it no more. A table
         to which no route leads any more is not asked."""
         answers = [self.home.holds(marker)]
-        for entry in (marker.counts.tables or {}).values():
-            sink = None if entry.get("failed") else self._sink_of(entry)
+        for name, entry in (marker.counts.tables or {}).items():
+            sink = None if entry.get("failed") else self._sink_of(name, entry)
             if sink is None:
                 continue
             own = sink.marker(entry["window_id"])
@@ -303,11 +305,13 @@ class RoutedSink(Sink):
             self._sinks[address] = route, sink
         return self._sinks[address][1]
 
-    def _sink_of(self, entry: Mapping[str, Any]) -> Sink | None:
+    def _sink_of(self, name: str, entry: Mapping[str, Any]) -> Sink | None:
         """Return the sink of a table in a manifest; None if no route leads to it any more."""
         value = str(entry["values"][0])
         route = self.routes.route_of(value)
-        return None if route is None else self._sink(route, self.routes.address_of(route, value))
+        if route is None or _shown(address := self.routes.address_of(route, value)) != name:
+            return None
+        return self._sink(route, address)
 
     # -- tables that failed ---------------------------------------------------------------------
 
@@ -317,16 +321,17 @@ class RoutedSink(Sink):
         book = self.home.book(FAILED_TABLES)
         found = {}
         for window_id, tables in failed_tables(self.home).items():
-            if missing := {name: entry for name, entry in tables.items() if not self._has(entry)}:
+            missing = {name: e for name, e in tables.items() if not self._has(name, e)}
+            if missing:
                 found[window_id] = missing
             elif book is not None:
                 book.withdraw(window_id)
         return found
 
-    def _has(self, entry: Mapping[str, Any]) -> bool:
+    def _has(self, name: str, entry: Mapping[str, Any]) -> bool:
         """Return True if a table has its window; False if it cannot be asked."""
         try:
-            sink = self._sink_of(entry)
+            sink = self._sink_of(name, entry)
             return sink is not None and sink.marker(str(entry["window_id"])) is not None
         except Exception:  # noqa: BLE001 - it failed before, and may fail again
             return False
@@ -379,7 +384,12 @@ class RoutedSink(Sink):
         Raises `CountMismatch` before anything becomes visible if the tables and the quarantine have
         not all records that were read.
         """
-        tables = self.publish_tables(staging, plan, counts, progress)
+        tables = self.tables(staging)
+        _check_sum(plan, counts, tables)
+        if (publishing := self.home.book(PUBLISHING)) is not None:
+            self._note_publishing(publishing, plan, tables)
+            progress("tables noted")
+        self.publish_tables(staging, plan, counts, progress)
         routed: Counter[str] = Counter(dict.fromkeys(plan.ranges, 0))
         for table in tables:
             if table.counts is not None and table.failed is None:
@@ -401,7 +411,7 @@ class RoutedSink(Sink):
 
     def publish_tables(
         self, staging: Staging, plan: WindowPlan, counts: IngestCounts, progress: Progress
-    ) -> list[TableStaging]:
+    ) -> None:
         """Publish every table of a try that has not the window yet, after comparing the sum."""
         tables = self.tables(staging)
         _check_sum(plan, counts, tables)
@@ -432,7 +442,49 @@ class RoutedSink(Sink):
             if table.counts is None:
                 raise CountMismatch(f"{_shown(table.address)} was begun and not counted")
         self._each([table for table in tables if table.staging is not None], publish)
-        return tables
+
+    def _note_publishing(
+        self, book: BoundaryBook, plan: WindowPlan, tables: Iterable[TableStaging]
+    ) -> None:
+        """Note which tables are about to get which rows, before the first of them does.
+
+        Raises `CountMismatch` if an earlier try, under other routes, has published in a table that
+        would not get the same now: records would be in two tables."""
+        mine = {
+            "tables": {
+                _shown(table.address): {
+                    "window_id": table.plan.window_id,
+                    "values": sorted(table.values),
+                    "rows": 0 if table.counts is None else table.counts.total,
+                    "conn_id": self._sinks[table.address][0].conn_id,
+                }
+                for table in tables
+            }
+        }
+        earlier = book.read(plan.window_id)
+        if earlier is not None and earlier != mine:
+            for address, entry in earlier["tables"].items():
+                if mine["tables"].get(address) != entry:
+                    self._refuse_published(address, entry)
+            book.withdraw(plan.window_id)
+        if book.fix(plan.window_id, mine) != mine:
+            raise CountMismatch(
+                f"window {plan.window_id}: another try is publishing it under other routes"
+            )
+
+    def _refuse_published(self, address: str, entry: Mapping[str, Any]) -> None:
+        """Raise `CountMismatch` if a table of an earlier try has its window, or cannot be asked."""
+        try:
+            route = Route(entry["values"][0], address, conn_id=entry["conn_id"])
+            published = self._open_table(route, address).marker(entry["window_id"]) is not None
+            why = "has published it"
+        except Exception as error:  # noqa: BLE001 - whether it has is not known
+            published, why = True, f"may have published it ({error})"
+        if published:
+            raise CountMismatch(
+                f"{address} would get other records of the window than an earlier try, which {why}"
+                ": a route was changed between two tries; set it back until the window is done"
+            )
 
     def discard(self, staging: Staging) -> None:
         """Remove what the try staged, in its tables and in the home."""
@@ -444,6 +496,8 @@ class RoutedSink(Sink):
         """Remove staging places that dead tries of a published window left."""
         for own, sink in self._windows.get(window_id, {}).items():
             sink.tidy(own)
+        if (publishing := self.home.book(PUBLISHING)) is not None:
+            publishing.withdraw(window_id)
         self.home.tidy(window_id)
 
 
