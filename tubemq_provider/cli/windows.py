@@ -13,7 +13,7 @@ from typing import Any
 
 from tubemq_client import errors
 from tubemq_client.terminal import visible
-from tubemq_provider.cli._show import command, people, say, show_document
+from tubemq_provider.cli._show import command, is_document, people, say, show_document
 from tubemq_provider.cli._sinks import sink_of
 from tubemq_provider.ingest.maintenance import instant_given
 from tubemq_provider.offsets.metadata_db import Group, groups
@@ -72,7 +72,7 @@ def show(args: Any) -> None:
         )
     if not any(window.values()):
         raise errors.ConfigError(f"nothing is known of {args.window_id}", subject="window")
-    if args.output in ("json", "yaml"):
+    if is_document(args):
         show_document(args, window)
     else:
         _print_window(args, window)
@@ -151,7 +151,7 @@ def show_coverage(args: Any) -> int:
     instants = (("--start", args.start), ("--end", args.end))
     start, end = (instant_given(text, name) if text else None for name, text in instants)
     scopes = coverage(published_windows(_named(args)), start=start, end=end)
-    if args.output in ("json", "yaml"):
+    if is_document(args):
         show_document(args, [item.to_document() for item in scopes])
     else:
         print(visible("\n\n".join(map(report, scopes)), lines=True) or "nothing found")
