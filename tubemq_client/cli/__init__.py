@@ -22,11 +22,13 @@ def main() -> None:
     if sys.stdout is None:  # `>&-`: no results could be printed
         sys.stderr.write("tubemq: standard output is closed; to show nothing, use >/dev/null\n")
         raise SystemExit(2)
-    for package in ("typer", "rich"):  # typer needs rich, but only once it has something to show
-        if find_spec(package) is None:
-            missing = ImportError(f"No module named {package!r}", name=package)
-            sys.stderr.write(f"tubemq: {errors.require_extra('cli', missing)}\n")
-            raise SystemExit(2)
+    try:
+        for package in ("typer", "rich"):  # typer needs rich once it has something to show
+            if find_spec(package) is None:
+                raise ModuleNotFoundError(f"No module named {package!r}", name=package)
+    except ImportError as error:
+        sys.stderr.write(f"tubemq: {errors.require_extra('cli', error)}\n")
+        raise SystemExit(2) from None
     if sys.argv[1:] in (["--help"], ["-h"]):
         from tubemq_client.cli.commands import help_text
 
