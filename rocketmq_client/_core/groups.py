@@ -118,12 +118,14 @@ def unregister(
             pass  # the broker removes the member with its connection
 
 
-def members(cluster: Cluster, address: Address, group: str) -> Conversation[list[str]]:
-    """Return the client ids of the group's members that this broker knows; none is no error."""
+def members(
+    cluster: Cluster, address: Address, group: str, broker: str | None = None
+) -> Conversation[list[str]]:
+    """Return the client ids of the group's members that this broker knows; none is no error. A
+    service node asks the `broker` of this name, or any."""
+    fields = {"consumerGroup": group, **({"bname": broker} if broker else {})}
     try:
-        answer = yield from cluster.call(
-            address, codes.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": group}
-        )
+        answer = yield from cluster.call(address, codes.GET_CONSUMER_LIST_BY_GROUP, fields)
     except errors.BrokerFailure:
         return []  # code 1: no member
     return parse_members(answer.body)
