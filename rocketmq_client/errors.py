@@ -185,6 +185,7 @@ _BY_CODE: dict[int, type[ServerError]] = {
 _SIGNS: tuple[tuple[str, type[ServerError]], ...] = (
     ("AclException", NoPermission),
     ("queueId[", UnknownTopic),
+    ("does not support consumer to filter message by", IllegalRequest),
     ("subscription group no permission", GroupDisabled),
     ("pulling message is forbidden", TopicForbids),
     ("sending message is forbidden", TopicForbids),

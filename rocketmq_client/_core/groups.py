@@ -15,7 +15,13 @@ from rocketmq_client import errors
 from rocketmq_client._core.ends import require_address, select_queues
 from rocketmq_client._core.pulling import number, pull_request
 from rocketmq_client._wire import codes
-from rocketmq_client._wire.bodies import heartbeat_body, lock_body, parse_locked, parse_members
+from rocketmq_client._wire.bodies import (
+    check_body,
+    heartbeat_body,
+    lock_body,
+    parse_locked,
+    parse_members,
+)
 from rocketmq_client._wire.properties import RETRY_TOPIC
 from tubemq_client._core.effects import WallClock
 
@@ -28,6 +34,7 @@ if TYPE_CHECKING:
     from tubemq_client._core.effects import Conversation
 
 __all__ = [
+    "check_subscription",
     "commit_offset",
     "committed_offset",
     "heartbeat",
@@ -129,6 +136,23 @@ def members(
     except errors.BrokerFailure:
         return []  # code 1: no member
     return parse_members(answer.body)
+
+
+def check_subscription(
+    cluster: Cluster,
+    address: Address,
+    broker: str,
+    group: str,
+    client_id: str,
+    subscription: Subscription,
+) -> Conversation[None]:
+    """Raise `errors.IllegalRequest` if the broker cannot read the expression, or supports no such
+    expressions. A broker that cannot judge it is not asked again."""
+    body = check_body(client_id, group, subscription)
+    try:
+        yield from cluster.call(address, codes.CHECK_CLIENT_CONFIG, {"bname": broker}, body)
+    except errors.Unsupported:
+        pass
 
 
 def lock_queues(

@@ -23,6 +23,7 @@ from rocketmq_client import errors
 from rocketmq_client._core.allocation import allocation_named
 from rocketmq_client._core.ends import queue_ends
 from rocketmq_client._core.groups import (
+    check_subscription,
     commit_offset,
     committed_offset,
     lock_queues,
@@ -172,11 +173,18 @@ class Membership:
             raise errors.ConfigError(problems, subject="run")
 
     def open(self) -> Conversation[None]:
-        """Check that the topics exist, before the first round. Raises `errors.UnknownTopic`."""
+        """Check that the topics exist and that their brokers take the expressions, before the first
+        round. Raises `errors.UnknownTopic` and `errors.IllegalRequest`."""
         self._version = yield WallClock()
         for item in self._subscriptions:
-            if not item.topic.startswith(RETRY_PREFIX):
-                yield from self._cluster.route(item.topic)
+            if item.topic.startswith(RETRY_PREFIX):
+                continue
+            route = yield from self._cluster.route(item.topic)
+            if item.kind != "TAG":
+                for broker, address in sorted(route.masters().items()):
+                    yield from check_subscription(
+                        self._cluster, address, broker, self.group, self.client_id, item
+                    )
 
     def round(self) -> Conversation[int]:
         """Do what is due: heartbeats, allocation, commits. Return the time until more is due."""
@@ -600,8 +608,21 @@ def _subscriptions(
         problems.append("topics: give at least one, as {topic: tags}; no tags stand for all")
     if problems:
         raise errors.ConfigError(problems, subject="consumer")
-    wanted = tuple(by_tags(topic, tag_names(tags)) for topic, tags in topics.items())
+    wanted = tuple(_subscription(topic, tags) for topic, tags in topics.items())
     return wanted if broadcasting else (*wanted, Subscription(RETRY_PREFIX + group))
+
+
+def _subscription(topic: str, tags: str | Sequence[str]) -> Subscription:
+    """Return the subscription to records with one of these tags, or the given one."""
+    if not isinstance(tags, Subscription):
+        return by_tags(topic, tag_names(tags))
+    if tags.topic != topic or tags.kind not in {"TAG", "SQL92"} or not tags.expression.strip():
+        raise errors.ConfigError(
+            f"{tags} is no subscription of topic {topic!r}: give the same topic, an expression, "
+            "and the kind 'TAG' or 'SQL92'",
+            subject="topics",
+        )
+    return tags
 
 
 def _by_broker(queues: Mapping[Queue, Address]) -> dict[tuple[Address, str], list[Queue]]:

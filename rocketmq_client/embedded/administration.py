@@ -1,7 +1,7 @@
 """Administration of an embedded broker: groups, progress, statistics, members, resets.
 
 Answers like a genuine 5.5.0: an operator's reset changes the group's offset, and the next pull of
-each queue is told to go there.
+each queue sends the reader there.
 """
 
 from __future__ import annotations
