@@ -61,6 +61,6 @@ def test_a_job_on_kafka_changes_its_format_and_options_and_nothing_else(reader: 
     parse_options(
         {name.lower(): value for name, value in options.items()}, streaming=reader == "readStream"
     )
-    table_of_kafka = " ".join(row[0] for row in table("From spark-sql-kafka"))
+    table_of_kafka = " ".join(re.findall(r"^\| ([^|]*) \|", KAFKA_PAGE, re.MULTILINE))
     for name in dict(re.findall(r'\.option\("([^"]+)", "([^"]+)"\)', before)):
         assert f"`{name}`" in table_of_kafka
