@@ -26,6 +26,7 @@ class Topics:
 
     def create(self, name: str = "", partitions: int = 2, **config: str) -> str:
         name = name or f"t{uuid.uuid4().hex[:8]}"
+        config = {"retention_ms": "-1", **config}
         own = {key.replace("_", "."): value for key, value in config.items()}
         new = NewTopic(name, num_partitions=partitions, replication_factor=1, config=own)
         for each in self.admin.create_topics([new]).values():

@@ -188,6 +188,13 @@ class Cluster:
         options = {"fetch.wait.max.ms": "100", **self._settings.client(), **_OWN, "group.id": group}
         return self._made(lambda: Consumer({**options, "error_cb": self._remember}))
 
+    def describe(self) -> str:
+        """Return the number of brokers and the id of the cluster."""
+        found = self._ask(
+            lambda admin: {"": admin.describe_cluster(request_timeout=_TIMEOUT_S)}, "cluster"
+        )[""]
+        return f"{len(found.nodes)} brokers of cluster {found.cluster_id}"
+
     def topic(self, name: str) -> Topic:
         """Return the topic. Raises `UnknownTopic`."""
         described = self._ask(

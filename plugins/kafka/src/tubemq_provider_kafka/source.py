@@ -25,7 +25,7 @@ from tubemq_provider_kafka.cluster import Cluster, KafkaConfig, KafkaSettings, T
 from tubemq_provider_kafka.reading import KafkaReader, Record, TopicLookup
 from tubemq_provider_kafka.space import SPACE, KafkaPartition, KafkaRange
 
-__all__ = ["CONFIG", "KafkaSource", "open_source"]
+__all__ = ["CONFIG", "KafkaSource", "open_source", "test_connection"]
 
 CONFIG = KafkaConfig
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -210,11 +210,8 @@ class OffsetsForTimes:
             each: ends[each].max_offset if (at := found[each]) is None else at for each in ends
         }
         self._refuse_open(instant, offsets)
-        lost = {
-            each.key: 0
-            for each, at in found.items()
-            if at is not None and 0 < at <= ends[each].min_offset
-        }
+        # The record that decides it may have been among those that retention has removed.
+        lost = {each.key: 0 for each, at in offsets.items() if 0 < at <= ends[each].min_offset}
         return Resolved(
             {each.key: offset for each, offset in offsets.items()},
             unknown={each.key: reason for each, reason in ends.away.items()},
@@ -240,6 +237,13 @@ class OffsetsForTimes:
 def milliseconds_of(instant: datetime) -> int:
     """Return an instant in milliseconds since the epoch, rounded up."""
     return -((_EPOCH - instant.astimezone(UTC)) // timedelta(milliseconds=1))
+
+
+def test_connection(settings: KafkaSettings) -> str:
+    """Return what the cluster is, for the test of a connection. Raises the provider's errors."""
+    cluster = Cluster(settings)
+    with closing(cluster):
+        return cluster.describe()
 
 
 def open_source(
