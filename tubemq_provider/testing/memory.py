@@ -100,11 +100,11 @@ class MemorySink(Sink):
     kind = "memory"
     identity = "memory:test"
     exactly_once = True
-    book: BoundaryBook | None = None
+    boundary_book: BoundaryBook | None = None
 
     @property
     def boundaries(self) -> BoundaryBook | None:
-        return self.book
+        return self.boundary_book
 
     def marker(self, window_id: str) -> Marker | None:
         found = self.windows.get(window_id)

@@ -265,7 +265,7 @@ class TimeHistory:
         self.source = random.Random(seed)
         self.planner_type, self.make_run = planner, make_run
         self.book = Busy(self._interrupt)
-        self.sink = MemorySink(book=self.book)
+        self.sink = MemorySink(boundary_book=self.book)
         self.topic = Topic()
         self.world = World(log=self.topic, sink=self.sink)
         self.engine = Unreliable(self.topic, self.sink)

@@ -55,7 +55,7 @@ class Living:
     log: LivingLog = field(default_factory=lambda: LivingLog(partitions=["1:0", "2:0"]))
 
     def __post_init__(self) -> None:
-        self.world = World(log=self.log, sink=MemorySink(book=MemoryBook()))
+        self.world = World(log=self.log, sink=MemorySink(boundary_book=MemoryBook()))
         self.world.engine = LivingEngine(self.log, self.world.sink)
         self.samples = Samples(self.log)
 
@@ -350,7 +350,7 @@ def test_a_retired_broker_that_comes_back_with_another_disk_is_noticed(living: L
     living.samples.take(1)
     living.hour(0)
     living.log.partitions.remove("2:0")
-    ScopeBook(living.world.sink.book, living.world.scope).retire(2)  # type: ignore[arg-type]
+    ScopeBook(living.world.sink.boundary_book, living.world.scope).retire(2)  # type: ignore[arg-type]
     for number in (1, 2):
         living.append(3)
         living.samples.take(number + 1)

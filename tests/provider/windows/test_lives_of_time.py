@@ -85,7 +85,7 @@ def test_a_log_is_known_though_a_partition_that_shares_it_is_empty(
 ) -> None:
     """The resolver puts the empty one at the log's end, so it stands behind all others."""
     log = LivingLog(partitions=["1:0", "1:1"])
-    sink = MemorySink(book=MemoryBook())
+    sink = MemorySink(boundary_book=MemoryBook())
     world = World(log=log, sink=sink)
     engine = LivingEngine(log, sink)
 
@@ -114,7 +114,7 @@ def test_a_log_is_known_though_a_partition_that_shares_it_is_empty(
 def test_a_plan_without_records_of_its_own_knows_the_log_by_those_of_others() -> None:
     """Its partitions had nothing yet; what comes there in another life is not theirs."""
     log = LivingLog(partitions=["1:0", "1:1"])
-    sink = MemorySink(book=MemoryBook())
+    sink = MemorySink(boundary_book=MemoryBook())
     world = World(log=log, sink=sink)
     log.append("1:1", 4)
     planner = TimePlanner(

@@ -164,4 +164,4 @@ def memory_world(
 
 def keeping_boundaries() -> MemorySink:
     """Return a sink that fixes the boundaries of time windows."""
-    return MemorySink(book=MemoryBook())
+    return MemorySink(boundary_book=MemoryBook())

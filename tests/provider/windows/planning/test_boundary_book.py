@@ -88,8 +88,8 @@ def once(world: World) -> bool:
 
 
 def scope_book(world: World) -> ScopeBook:
-    assert world.sink.book is not None
-    return ScopeBook(world.sink.book, world.scope)
+    assert world.sink.boundary_book is not None
+    return ScopeBook(world.sink.boundary_book, world.scope)
 
 
 class Clocked:
@@ -129,7 +129,7 @@ class TestOrder:
         st.randoms(),
     )
     def test_any_answers_in_any_order_make_one_sequence(self, answers, random) -> None:  # type: ignore[no-untyped-def]
-        world = World(sink=MemorySink(book=MemoryBook()))
+        world = World(sink=MemorySink(boundary_book=MemoryBook()))
         for hours, entry in answers:
             resolver = Says({"1:0": entry * ENTRY, "1:1": random.randrange(20) * ENTRY})
             book = scope_book(world)
@@ -205,7 +205,7 @@ class TestRaces:
     def test_runs_that_fix_two_instants_at_once_agree(self) -> None:
         """The run for 11:00 has made up its mind to say 15 when 12:00 is fixed at 10."""
         book = RacingBook()
-        world = World(sink=MemorySink(book=book))
+        world = World(sink=MemorySink(boundary_book=book))
         low, high = Says({"1:0": 10 * ENTRY}), Says({"1:0": 15 * ENTRY})
         book.before = lambda: scope_book(world).fix(
             at(2), "low", partial(low.resolve, at(2)), exact=False
@@ -216,7 +216,7 @@ class TestRaces:
 
     def test_runs_that_fix_one_instant_at_once_get_one_answer(self) -> None:
         book = RacingBook()
-        world = World(sink=MemorySink(book=book))
+        world = World(sink=MemorySink(boundary_book=book))
         low, high = Says({"1:0": 10 * ENTRY}), Says({"1:0": 15 * ENTRY})
         book.before = lambda: scope_book(world).fix(
             at(1), "low", partial(low.resolve, at(1)), exact=False
@@ -232,11 +232,11 @@ class TestRaces:
                     raise KeyboardInterrupt
                 return super().fix(key, document)
 
-        world = World(sink=MemorySink(book=Dies()))
+        world = World(sink=MemorySink(boundary_book=Dies()))
         high, low = Says({"1:0": 15 * ENTRY}), Says({"1:0": 10 * ENTRY})
         with pytest.raises(KeyboardInterrupt):
             scope_book(world).fix(at(1), "high", partial(high.resolve, at(1)), exact=False)
-        world.sink.book = MemoryBook(world.sink.book.fixed)  # type: ignore[union-attr]
+        world.sink.boundary_book = MemoryBook(world.sink.boundary_book.fixed)  # type: ignore[union-attr]
         later = scope_book(world).fix(at(2), "low", partial(low.resolve, at(2)), exact=False)
         assert later == scope_book(world).at(at(1)) == {"1:0": 15 * ENTRY}
 
@@ -263,7 +263,7 @@ class TestPartitions:
         """Earlier releases fixed boundaries that did not name what was not announced."""
         world.log.append("2:0", 3)
         window(world, 0, 1, Clocked(p1_0={0: 0, 1: 5 * ENTRY}, p2_0={0: 0, 1: 2 * ENTRY}))
-        book = world.sink.book
+        book = world.sink.boundary_book
         assert book is not None
         book.fixed = book.boundaries
         for document in book.fixed.values():

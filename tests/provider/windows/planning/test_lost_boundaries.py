@@ -38,8 +38,8 @@ world = memory_world({"1:0": 31}, sink=keeping_boundaries, alone=True)
 
 
 def fixed(world: World) -> dict[str, Document]:
-    assert world.sink.book is not None
-    return world.sink.book.fixed
+    assert world.sink.boundary_book is not None
+    return world.sink.boundary_book.fixed
 
 
 def unfix(world: World, error: BoundaryConflict) -> None:
@@ -135,8 +135,8 @@ def test_a_place_that_was_away_for_one_window_and_comes_back(world: World) -> No
     kept = dict(fixed(world))
     fixed(world).clear()
     window(world, 1, 2, LATE)
-    assert world.sink.book is not None
-    world.sink.book.fixed = kept
+    assert world.sink.boundary_book is not None
+    world.sink.boundary_book.fixed = kept
     late = Clocked(p1_0={2: 5 * ENTRY, 3: 31 * ENTRY})
     assert window(world, 2, 3, late).empty
     assert once(world)
@@ -155,8 +155,8 @@ def test_a_boundary_that_contradicts_a_published_window_is_refused_until_it_is_t
     kept = dict(fixed(world))
     fixed(world).clear()
     window(world, 1, 2, Clocked(p1_0={2: 25 * ENTRY}))
-    assert world.sink.book is not None
-    world.sink.book.fixed = kept
+    assert world.sink.boundary_book is not None
+    world.sink.boundary_book.fixed = kept
     for _ in range(2):
         with pytest.raises(
             BoundaryConflict,

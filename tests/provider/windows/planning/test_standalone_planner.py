@@ -55,7 +55,7 @@ def run_windows(
 @settings(deadline=None)
 @given(Arrivals, st.sets(st.integers(1, 599), max_size=20), Cuts, st.randoms())
 def test_windows_over_any_samples_tile_what_arrived(arrivals, sampled, cuts, random) -> None:  # type: ignore[no-untyped-def]
-    world = World(sink=MemorySink(book=MemoryBook()))
+    world = World(sink=MemorySink(boundary_book=MemoryBook()))
     arrivals, cuts = sorted(arrivals, key=lambda item: item[0]), sorted(cuts)
     timeline = Timeline(TOPIC)
     arrived: dict[tuple[str, int], int] = {}
@@ -89,7 +89,7 @@ def test_windows_over_any_samples_tile_what_arrived(arrivals, sampled, cuts, ran
 
 @given(st.lists(st.integers(0, 30), max_size=40), st.integers(1, 10), st.randoms())
 def test_windows_over_any_message_times_tile_the_log(minutes, look_ahead, random) -> None:  # type: ignore[no-untyped-def]
-    world = World(sink=MemorySink(book=MemoryBook()))
+    world = World(sink=MemorySink(boundary_book=MemoryBook()))
     world.log.partitions = ["1:0", "1:1"]
     log = Shelved()
     for minute in minutes:
@@ -108,7 +108,7 @@ def test_windows_over_any_message_times_tile_the_log(minutes, look_ahead, random
 
 def test_a_broker_that_new_samples_knew_late_holds_no_boundary_for_ever() -> None:
     """State is wiped, and samples begin again while the second broker is away."""
-    world = World(sink=MemorySink(book=MemoryBook()))
+    world = World(sink=MemorySink(boundary_book=MemoryBook()))
     for key in ("1:0", "2:0"):
         world.log.append(key, 3)
     cuts = [NOON_MS + minute * 60_000 for minute in (0, 10, 20, 30)]
@@ -129,7 +129,7 @@ class TestMessageTimeBehindRetention:
     CUTS = tuple(NOON_MS + minute * 60_000 for minute in (0, 5, 10))
 
     def world(self) -> tuple[World, TimeResolver]:
-        world, log = World(sink=MemorySink(book=MemoryBook())), Shelved()
+        world, log = World(sink=MemorySink(boundary_book=MemoryBook())), Shelved()
         world.log.partitions = ["1:0"]
         for minute in range(10):
             log.put(PARTITIONS[0], minute=f"20261121120{minute}")
@@ -144,8 +144,8 @@ class TestMessageTimeBehindRetention:
         for number in (0, 1):
             with pytest.raises(DataLoss, match=f"somewhere in .0, {gone * ENTRY}."):
                 run_windows(world, resolver, [*self.CUTS], [number])
-        assert world.sink.book is not None
-        assert not world.sink.book.boundaries
+        assert world.sink.boundary_book is not None
+        assert not world.sink.boundary_book.boundaries
         run_windows(world, resolver, [*self.CUTS], [1], gap_policy="skip")
         (plan,) = world.sink.plans()
         assert plan.gaps == {"1:0": ((0, gone * ENTRY),)}
@@ -194,7 +194,7 @@ def test_a_boundary_is_kept_between_neighbours_that_are_fixed() -> None:
         def offsets_at(self, instant: datetime) -> Mapping[str, int]:
             return {"1:0": self.end, "1:1": self.end, "2:0": 0}
 
-    world = World(sink=MemorySink(book=MemoryBook()))
+    world = World(sink=MemorySink(boundary_book=MemoryBook()))
     for _ in range(4):
         world.log.append("1:0")
     run_windows(world, Shifting(56), [0, 1], [0])
@@ -212,7 +212,7 @@ def test_a_boundary_that_forgets_a_partition_is_not_fixed() -> None:
             return known if instant == instant_of(0) else {"1:0": 28, "1:1": 28}
 
     book = MemoryBook()
-    world = World(sink=MemorySink(book=book))
+    world = World(sink=MemorySink(boundary_book=book))
     world.log.append("1:0")
     for _ in range(2):
         with pytest.raises(WindowNotReady, match="2:0"):

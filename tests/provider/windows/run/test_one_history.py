@@ -213,7 +213,7 @@ def test_of_two_groups_that_were_planned_at_once_one_is_stored(world: World) -> 
             attempt="killed",
         )
     )
-    beside = World(log=world.log, sink=MemorySink(book=MemoryBook()))
+    beside = World(log=world.log, sink=MemorySink(boundary_book=MemoryBook()))
     beside.sink = world.sink
     beside.scope = replace(world.scope, group="renamed")
     beside.engine = world.engine

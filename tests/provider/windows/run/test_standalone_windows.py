@@ -174,15 +174,15 @@ def test_a_boundary_is_fixed_once_and_shared(world: World) -> None:
 
 
 def test_a_resolver_that_may_change_its_mind_needs_a_place_to_fix_its_answer(world: World) -> None:
-    world.sink.book = None
+    world.sink.boundary_book = None
     with pytest.raises(ConfigError, match="boundaries"):
         run(world, time_planner(world, 0, Guessing()))
     assert run(world, time_planner(world, 0)).total == 3
 
 
 def test_a_damaged_boundary_is_reported(world: World) -> None:
-    assert world.sink.book is not None
-    world.sink.book.fixed[f"20261121T120000Z-{world.scope.scope_hash}"] = {
+    assert world.sink.boundary_book is not None
+    world.sink.boundary_book.fixed[f"20261121T120000Z-{world.scope.scope_hash}"] = {
         "v": 1,
         "offsets": {"1:0": 5},
     }

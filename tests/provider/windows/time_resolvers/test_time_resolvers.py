@@ -389,7 +389,7 @@ class TestMessageTime:
 
 def test_the_boundary_keeps_what_it_rests_on() -> None:
     book = MemoryBook()
-    world = World(sink=MemorySink(book=book))
+    world = World(sink=MemorySink(boundary_book=book))
     resolver = timeline_of(*TestTimeline.SAMPLES)
     world.log.append("1:0", 3)
     world.log.append("2:0", 1)
