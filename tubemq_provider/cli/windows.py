@@ -13,7 +13,7 @@ from typing import Any
 
 from tubemq_client import errors
 from tubemq_client.terminal import visible
-from tubemq_provider.cli._show import command, people, say, show_document
+from tubemq_provider.cli._show import command, is_document, people, say, show_document
 from tubemq_provider.cli._sinks import sink_of
 from tubemq_provider.ingest.maintenance import instant_given
 from tubemq_provider.offsets.metadata_db import Group, groups
@@ -73,7 +73,7 @@ def show(args: Any) -> None:
         )
     if not any(window.values()):
         raise errors.ConfigError(f"nothing is known of {args.window_id}", subject="window")
-    if args.output in ("json", "yaml"):
+    if is_document(args):
         show_document(args, window)
     else:
         _print_window(args, window)
@@ -154,7 +154,7 @@ def show_coverage(args: Any) -> int:
     sink = _named(args)
     scopes = coverage(published_windows(sink), start=start, end=end)
     failed = failed_tables(sink)
-    if args.output in ("json", "yaml"):
+    if is_document(args):
         tables = [
             {"window": window_id, "table": name, "failed": entry["failed"]}
             for window_id, entries in failed.items()

@@ -299,7 +299,10 @@ class IngestOperator(RefusesEmptyRendering, BaseOperator):
 
     def _error_context(self) -> ErrorContext:
         """Return what an error text is completed with."""
-        return ErrorContext(self.tubemq_conn_id, self.topic, self.group)
+        conn_id = self.tubemq_conn_id
+        return ErrorContext(
+            conn_id, self.topic, self.group, masters=lambda: TubeMQHook(conn_id).masters
+        )
 
     def on_kill(self) -> None:
         """Cancel the job, also one that has not begun; returns within seconds."""
