@@ -7,14 +7,14 @@ it has. Runs of one window at the same time may send a letter twice; cursor task
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from tubemq_client.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterator, Mapping
 
+    from tubemq_provider.sources.base import LetterTopic
     from tubemq_provider.windows.protocols import Marker, Progress, Sink
 
 __all__ = ["DeadLetters"]
@@ -22,23 +22,6 @@ __all__ = ["DeadLetters"]
 _BOOK: Final = "_dead_letters"
 _COLUMNS: Final = ("partition", "batch_offset", "position", "message_id", "reason")
 _LONGEST_REASON: Final = 500
-
-
-class LetterTopic(Protocol):
-    """`sources.tubemq.dead_letters.DeadLetterTopic`."""
-
-    name: str
-
-    def ends(self) -> dict[str, int]:
-        """Return the ends of its partitions."""
-
-    def sent_since(self, ends: Mapping[str, int], window_id: str) -> set[int]:
-        """Return the numbers of a window's letters that were sent after `ends`."""
-
-    def send(
-        self, window_id: str, letters: Iterable[tuple[int, bytes, Mapping[str, str]]]
-    ) -> Iterator[tuple[str, int]]:
-        """Send letters; yield partition and offset of each."""
 
 
 class DeadLetters:

@@ -23,6 +23,7 @@ from tubemq_provider.ingest.made_good import MakeGood
 from tubemq_provider.ingest.progress import Log, ProgressLogger
 from tubemq_provider.ingest.resolvers import make_resolver
 from tubemq_provider.sinks.routed import RoutedSink
+from tubemq_provider.sources.base import LetterSource
 from tubemq_provider.windows.canonical import in_utc
 from tubemq_provider.windows.errors import WindowError
 from tubemq_provider.windows.plan import WindowScope
@@ -246,9 +247,12 @@ class IngestJob:
         name = self._arguments.quarantine_topic
         if name is None:
             return None
-        from tubemq_provider.sources.tubemq.dead_letters import DeadLetterTopic
-
-        topic = DeadLetterTopic(self._source.settings(), name, self._arguments.group)
+        if not isinstance(self._source, LetterSource):
+            raise ConfigError(
+                f"quarantine_topic is not available for {self._source.space.source}",
+                subject="arguments",
+            )
+        topic = self._source.dead_letters(name)
         letters = DeadLetters(self._sink, topic, lambda point: observer.at(Step.PUBLISH, point))
         return letters.deliver
 
