@@ -7,11 +7,14 @@ dropped or an error.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from tubemq_provider.files.locations import Location, Output, give_up
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = [
     "CHECKSUM",
@@ -21,6 +24,7 @@ __all__ = [
     "Corrupt",
     "QuarantineFile",
     "RecordPosition",
+    "quarantined_in",
 ]
 
 CORRUPT: Final = "_corrupt"
@@ -38,6 +42,16 @@ CHECKSUM: Final = "checksum"
 _ASIDE_BYTES: Final = 4 * 1024 * 1024
 _ASIDE_ROWS: Final = 1024
 """Limits at which pending corrupt records are written."""
+
+
+def quarantined_in(location: Location, names: Iterable[str]) -> Iterator[pa.Table]:
+    """Yield the records of quarantine files, by name."""
+    import pyarrow.parquet as pq
+
+    for name in sorted(names):
+        if name.endswith(CORRUPT_SUFFIX):
+            with location.open(name) as source:
+                yield pq.read_table(source)
 
 
 class RecordPosition(Protocol):

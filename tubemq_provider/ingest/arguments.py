@@ -6,7 +6,7 @@ is refused rather than ignored. Opens nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import fields
 from datetime import datetime, timedelta
 from importlib import import_module
@@ -30,7 +30,7 @@ from tubemq_provider.sinks.factory import sink_word
 from tubemq_provider.sinks.routed import RouteSet
 from tubemq_provider.windows.following import Following
 from tubemq_provider.windows.policies import Policies, words_in
-from tubemq_provider.windows.spaces import space_of
+from tubemq_provider.windows.spaces import FIRST_SOURCE, space_of
 
 __all__ = [
     "OPTIONS",
@@ -74,6 +74,7 @@ class IngestArguments(IngestFields):
         problems += following_problems(self)
         if "routes" not in unknown and not (self.routes and is_template(self.routes)):
             problems += routes_problems(self)
+        problems += self._of_quarantine_topic(unknown)
         if self.epoch_seen and not self.epoch:
             problems.append("epoch_seen has no effect without epoch, the name of a new one")
         if "topic" not in unknown:
@@ -105,6 +106,18 @@ class IngestArguments(IngestFields):
             **({} if following is None else {"following": following}),
             **({"plugin_options": own} if own else {}),
         }
+
+    def _of_quarantine_topic(self, unknown: Collection[str]) -> list[str]:
+        if self.quarantine_topic is None:
+            return []
+        problems = []
+        if self.source != FIRST_SOURCE:
+            problems.append(f"quarantine_topic is not available for {self.source}")
+        if self.quarantine_topic == self.topic:
+            problems.append("quarantine_topic must be another topic than the one that is read")
+        if self.corrupt_records != "quarantine" and not self.routes and "routes" not in unknown:
+            problems.append("quarantine_topic has no effect without corrupt_records='quarantine'")
+        return problems
 
     @property
     def route_set(self) -> RouteSet | None:

@@ -766,6 +766,16 @@ class IngestFields(TaskArguments):
             via="policies",
         ),
     ] = "fail"
+    quarantine_topic: Annotated[
+        str | None,
+        BeforeValidator(blank_is_none),
+        Option(
+            "topic of the same cluster that quarantined records are also sent to, each once per "
+            "window, with the reason and their origin as attributes. TubeMQ.",
+            template=True,
+            via="policies",
+        ),
+    ] = None
     on_clear: Annotated[
         Literal["verify", "rewrite"],
         Option(

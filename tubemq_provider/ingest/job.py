@@ -17,11 +17,13 @@ from tubemq_client.errors import ConfigError
 from tubemq_provider.engines.function import FunctionEngine, PlannedWindow, ReportedEngine
 from tubemq_provider.ingest.arguments import IngestArguments
 from tubemq_provider.ingest.columns import expected_columns
+from tubemq_provider.ingest.dead_letters import DeadLetters
 from tubemq_provider.ingest.engines import make_engine
 from tubemq_provider.ingest.made_good import MakeGood
 from tubemq_provider.ingest.progress import Log, ProgressLogger
 from tubemq_provider.ingest.resolvers import make_resolver
 from tubemq_provider.sinks.routed import RoutedSink
+from tubemq_provider.sources.base import LetterSource
 from tubemq_provider.windows.canonical import in_utc
 from tubemq_provider.windows.errors import WindowError
 from tubemq_provider.windows.plan import WindowScope
@@ -129,6 +131,11 @@ class IngestJob:
             cleared=cleared,
             retried=retried,
         ).run()
+        delivery = self._delivery(observer) if result.recovered else None
+        for window_id in result.recovered:
+            marker = self._sink.marker(window_id)
+            if delivery is not None and marker is not None:
+                delivery(marker)
         warnings += [
             f"{address} did not take window {result.window_id}, and the next run tries again: "
             f"{entry['failed']}"
@@ -230,9 +237,24 @@ class IngestJob:
             watch=self._watch,
             cleared=cleared,
             retried=retried,
+            deliver=self._delivery(observer),
             mirror=self._source.mirror if self._arguments.commit_to_broker else None,
             columns=lambda: expected_columns(self._arguments, self._source.space.source),
         )
+
+    def _delivery(self, observer: StepObserver) -> Callable[[Marker], None] | None:
+        """Return what sends quarantined records to their topic, or None."""
+        name = self._arguments.quarantine_topic
+        if name is None:
+            return None
+        if not isinstance(self._source, LetterSource):
+            raise ConfigError(
+                f"quarantine_topic is not available for {self._source.space.source}",
+                subject="arguments",
+            )
+        topic = self._source.dead_letters(name)
+        letters = DeadLetters(self._sink, topic, lambda point: observer.at(Step.PUBLISH, point))
+        return letters.deliver
 
     def cancel(self) -> None:
         """End between two actions, or inside the engine. Returns soon."""

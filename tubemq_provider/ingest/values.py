@@ -64,6 +64,7 @@ class IngestPolicies(Value):
     on_offset_regression: str = "fail"
     new_partition_position: str = "earliest"
     corrupt_records: str = "fail"
+    quarantine_topic: str | None = None
     on_clear: str = "verify"
     on_other_scope: str = "fail"
     on_missing_interval: str = "warn"

@@ -20,7 +20,7 @@ must not import airflow or pyspark.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -29,6 +29,7 @@ from uuid import uuid4
 
 from tubemq_provider.files.footers import count_rows
 from tubemq_provider.files.locations import location_at
+from tubemq_provider.files.quarantine import quarantined_in
 from tubemq_provider.files.staging import (
     FinalArea,
     StagingArea,
@@ -134,6 +135,11 @@ class ObjectStoreSink(Sink):
         """See `Sink.recount`: the files that the manifest lists, by their footers."""
         window, expected = marker.plan.window_id, marker.counts.records
         return count_rows(self._location, marker.files, window, expected)
+
+    def quarantined(self, marker: Marker) -> Iterator[pa.Table]:
+        """See `Sink.quarantined`."""
+        names = self.storage.names(_corrupt_of(marker.plan.window_id))
+        return quarantined_in(self._location, names)
 
     def holds(self, marker: Marker) -> bool:
         """See `Sink.holds`: False for a window whose files a rule has expired, and not its

@@ -21,7 +21,7 @@ import airflow or pyspark.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from os import PathLike
@@ -40,6 +40,7 @@ from tubemq_provider.files.durable import (
 from tubemq_provider.files.footers import count_rows
 from tubemq_provider.files.locations import LocalLocation
 from tubemq_provider.files.mounts import refuse_object_mounts
+from tubemq_provider.files.quarantine import CORRUPT, quarantined_in
 from tubemq_provider.files.staging import StagingArea, Verify, checked_verify, verified_files
 from tubemq_provider.sinks._column_names import refuse_folder_column, refuse_folder_columns
 from tubemq_provider.sinks._marker_document import has_files_of, marker_document, read_marker
@@ -157,6 +158,11 @@ class ParquetSink(Sink):
         place = LocalLocation(self._place(marker.plan.window_id))
         window, expected = marker.plan.window_id, marker.counts.records
         return count_rows(place, marker.files, window, expected)
+
+    def quarantined(self, marker: Marker) -> Iterator[pa.Table]:
+        """See `Sink.quarantined`."""
+        place = LocalLocation(self._place(marker.plan.window_id))
+        return quarantined_in(place, place.stored(CORRUPT))
 
     def holds(self, marker: Marker) -> bool:
         """See `Sink.holds`: False for a window whose files were removed, and not its marker."""

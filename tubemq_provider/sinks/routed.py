@@ -194,6 +194,14 @@ class RoutedSink(Sink):
         """Boundaries fixed in the home."""
         return self.home.boundaries
 
+    def book(self, name: str) -> BoundaryBook | None:
+        """Return a book of the home."""
+        return self.home.book(name)
+
+    def quarantined(self, marker: Marker) -> Iterator[Any]:
+        """Yield records that no route took, and those of all tables that did not decode."""
+        return self.home.quarantined(marker)
+
     def marker(self, window_id: str) -> Marker | None:
         """Return the marker of a window that all of its tables have, or None."""
         return self.home.marker(window_id)

@@ -111,6 +111,31 @@ Keep = Callable[[Any], None]
 """Callback for a record that failed its checksum, as `files.quarantine.Corrupt`."""
 
 
+class LetterTopic(Protocol):
+    """Topic that quarantined records are sent to."""
+
+    name: str
+
+    def ends(self) -> dict[str, int]:
+        """Return the ends of its partitions."""
+
+    def sent_since(self, ends: Mapping[str, int], window_id: str) -> set[int]:
+        """Return the numbers of a window's letters that were sent after `ends`."""
+
+    def send(
+        self, window_id: str, letters: Iterable[tuple[int, bytes, Mapping[str, str]]]
+    ) -> Iterator[tuple[str, int]]:
+        """Send letters; yield partition and offset of each."""
+
+
+@runtime_checkable
+class LetterSource(Protocol):
+    """Source whose cluster takes quarantined records in a topic (TubeMQ's)."""
+
+    def dead_letters(self, topic: str) -> LetterTopic:
+        """Return the topic, in which this source's group looks for what was sent."""
+
+
 class Source(Protocol):
     """One topic of one topic system, as one group sees it.
 

@@ -14,7 +14,7 @@ state turns a nested NaN into null), no secrets.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
@@ -356,6 +356,11 @@ class Sink(ABC):
         """Return a book of documents beside the data, in the directory `name`; None if the sink
         cannot store any."""
         return None
+
+    def quarantined(self, marker: Marker) -> Iterator[Any]:  # noqa: ARG002
+        """Yield the quarantined records of a published window as `pyarrow.Table`s, always in the
+        same order."""
+        return iter(())
 
     @property
     def made_good(self) -> Mapping[str, list[str]]:

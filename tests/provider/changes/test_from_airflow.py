@@ -10,15 +10,17 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from tubemq_client import Partition, Record
+from tests.provider.changes.test_followed_tables import Died
+from tubemq_client import OffsetRange, Partition, RangeReader, Record
 from tubemq_client._io.connection_state import ConnectionCounters
-from tubemq_client.embedded import EmbeddedTubeMQ
+from tubemq_client.embedded import EmbeddedTubeMQ, TopicSpec
 from tubemq_client.errors import ConfigError
 from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.ingest.arguments import IngestArguments
 from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
 from tubemq_provider.operators.job import open_job
 from tubemq_provider.sinks.read import read_windows
+from tubemq_provider.sources.tubemq.dead_letters import DeadLetterTopic
 from tubemq_provider.task_arguments import parse
 from tubemq_provider.windows.protocols import Step
 
@@ -44,12 +46,12 @@ class Scene:
         list(self.hook.produce(TOPIC, made))
         self.mq.broker(1).store(TOPIC, 0).flush()
 
-    def run(self, task: str, **arguments: Any) -> Any:
+    def run(self, task: str, *, observer: Any = None, **arguments: Any) -> Any:
         given = {"topic": TOPIC, "group": "lake", "cluster": "test", "engine": "inline"}
         checked = parse(IngestArguments, {**given, "initial_position": "earliest", **arguments})
         job = open_job(checked, self.hook, (None, None), ExitStack())
         store = MemoryOffsetStore(self.journal, task=task)
-        return job.run(store, attempt=task, serialised=True, observer=Silent())
+        return job.run(store, attempt=task, serialised=True, observer=observer or Silent())
 
 
 @pytest.fixture
@@ -190,3 +192,57 @@ def test_a_failing_table_leaves_the_others_alone_and_is_made_good(
     assert result.empty
     assert not result.made_good
     assert not (tmp_path / "w" / "_failed_tables").exists()
+
+
+class DieAt:
+    """Observer that ends the run at the `count`-th time of a point."""
+
+    def __init__(self, point: str, count: int = 1) -> None:
+        self.point, self.count = point, count
+
+    def at(self, step: Step, point: str) -> None:
+        self.count -= point == self.point
+        if self.count == 0:
+            self.count = -1
+            raise Died
+
+
+@pytest.mark.parametrize(
+    ("point", "routed"),
+    [("dead letters begun", True), ("dead letter sent", False), ("dead letters noted", True)],
+)
+def test_quarantined_records_are_sent_to_a_topic_once(
+    scene: Scene, tmp_path: Path, point: str, routed: bool
+) -> None:
+    scene.mq.add_topic(TopicSpec("letters"))
+    decode = {"format": "json", "schema": "id int"}
+    scene.produce(("a", b"=,1"), ("a", b'{"id": 2}'), ("a", b"!"), ("b", b"3"))
+    arguments: dict[str, Any] = {
+        "sink": f"{tmp_path}/w", "quarantine_topic": "letters", "corrupt_records": "quarantine",
+        "decode": decode,
+    }  # fmt: skip
+    if routed:
+        table = {"sink": f"{tmp_path}/a", "decode": arguments.pop("decode")}
+        routes = {"name": "n", "unrouted": "quarantine", "tables": {"a": table}}
+        arguments["routes"] = routes
+    with pytest.raises(Died):
+        scene.run("t1", observer=DieAt(point, 2 if point == "dead letter sent" else 1), **arguments)
+    result = scene.run("t1", **arguments)
+    assert (result.corrupt, result.total) == (3, 1)
+    scene.run("t2", **arguments)
+    found = {}
+    settings = scene.hook.get_settings()
+    ends = DeadLetterTopic(settings, "letters", "look").ends()
+    with RangeReader(settings, group="look") as reader:
+        for key, end in ends.items():
+            range_ = OffsetRange(Partition.from_key("letters", key), 0, end)
+            for batch in reader.read(range_) if end else ():
+                for message in batch.messages():
+                    assert message.body not in found
+                    found[message.body] = message.attributes
+    assert set(found) == {b"=,1", b"!", b"3"}
+    assert found[b"!"]["topic"] == TOPIC
+    assert found[b"!"]["window"] == result.window_id
+    reason = "no route takes stream_id 'b'" if routed else "b'3' is no object"
+    assert found[b"3"]["reason"].startswith(reason[:8] if routed else "")
+    assert found[b"!"]["reason"]

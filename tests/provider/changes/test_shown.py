@@ -1,4 +1,4 @@
-"""What users see of routed windows: events of tables, rows of the page, commands."""
+"""Routed windows as users see them: events of tables, rows of the page, commands."""
 
 from __future__ import annotations
 

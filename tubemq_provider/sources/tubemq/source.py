@@ -32,6 +32,7 @@ from tubemq_client.sync import AssignedConsumer, Metadata, RangeReader, Session
 from tubemq_provider.sources.base import End, Ends, Keep, RecordReader
 from tubemq_provider.sources.commit_offsets import commit_at_brokers
 from tubemq_provider.sources.topic import TopicSource
+from tubemq_provider.sources.tubemq.dead_letters import DeadLetterTopic
 from tubemq_provider.sources.tubemq.history_resolver import (
     HISTORY_GROUP,
     HISTORY_TOPIC,
@@ -229,6 +230,10 @@ class TubeMQSource(TopicSource[ClientSettings, "_RecordLookup"]):
     def probe(self) -> ReadRange:
         """Return a reader of small ranges with the source's filters, under the group's pool."""
         return self._reading(self._group, pool_size=_POOL, filters=self._filters)
+
+    def dead_letters(self, topic: str) -> DeadLetterTopic:
+        """Return a topic of the cluster for quarantined records."""
+        return DeadLetterTopic(self._settings, topic, self._group)
 
     def mirror(self, ends: Mapping[str, int]) -> Mapping[str, str]:
         """Commit for the group at the brokers, for TubeMQ's own dashboards.

@@ -19,6 +19,7 @@ from tubemq_provider.windows.protocols import (
     Document,
     Engine,
     IngestWatch,
+    Marker,
     OffsetStore,
     Sink,
     Step,
@@ -71,6 +72,7 @@ class RunBase:
         cleared: bool = False,
         retried: bool = False,
         columns: Callable[[], Any] = lambda: None,
+        deliver: Callable[[Marker], None] | None = None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         rewrites = planner.policies.on_clear is OnClear.REWRITE
@@ -94,6 +96,7 @@ class RunBase:
         self._retried = retried
         self._rewrites = rewrites and cleared
         self._columns = columns
+        self._deliver = deliver
         self._clock = clock
         self._now = RunProgress()
         self._result: WindowResult | None = None

@@ -59,6 +59,7 @@ class WindowRun(RunBase, ABC):
     - `watch`: receives what the engine reports; points of the engine go to the observer.
     - `mirror`: optional; its failure is a warning, never an error.
     - `cleared`: a user cleared the finished task to have it done again; see `OnClear`.
+    - `deliver`: receives the marker before the position moves; sends dead letters.
     - `columns`: returns the `pyarrow.Schema` that the engine will write, None while it is unknown.
     """
 
@@ -431,6 +432,9 @@ class WindowRun(RunBase, ABC):
                 self._drop(now.staging)
                 yield "staging discarded"
                 yield from self._adopt(now.plan, won.marker)
+        if self._deliver is not None and now.marker is not None:
+            self._deliver(now.marker)
+            yield "dead letters delivered"
         yield from self._arrive(now.plan)
         self._end_abandoned(now.plan)
         try:
