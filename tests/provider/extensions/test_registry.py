@@ -10,7 +10,15 @@ import pytest
 
 from tubemq_client.errors import ConfigError
 from tubemq_provider import extensions
-from tubemq_provider.extensions import BUILT_IN, GROUPS, call, installed, load, options_problems
+from tubemq_provider.extensions import (
+    BUILT_IN,
+    GROUPS,
+    call,
+    installed,
+    load,
+    options_problems,
+    problem_of,
+)
 from tubemq_provider.rows.spec import FORMATS
 from tubemq_provider.sinks._database_address import DATABASES
 
@@ -72,6 +80,23 @@ def test_another_interface_is_refused(install: Install) -> None:
     install("new", "resolver", "new", "interface = 2\ndef make(*_): pass")
     with pytest.raises(ConfigError, match=r"new 1\.0 was written for interface 2"):
         load("resolver", "new")
+
+
+def test_what_is_wrong_with_a_plugin_is_found_without_a_task(install: Install) -> None:
+    install("bad", "engine", "bad", "raise RuntimeError('boom')")
+    install("new", "engine", "new", "interface = 2\ndef make(*_): pass")
+    install("good", "engine", "good", "def make(*_): pass")
+    install("thief", "engine", "inline", "def make(*_): pass")
+    problems = {
+        (plugin.word, plugin.distribution): problem_of(plugin) or ""
+        for plugin in installed("engine")
+    }
+    assert "boom" in problems.pop(("bad", "bad 1.0"))
+    assert "interface 2" in problems.pop(("new", "new 1.0"))
+    for owner in ("airflow-provider-tubemq", "thief 1.0"):
+        assert "claimed by" in problems.pop(("inline", owner))
+    assert ("good", "good 1.0") in problems
+    assert set(problems.values()) == {""}
 
 
 def test_a_factory_that_raises_names_its_distribution(install: Install) -> None:
