@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ from tubemq_provider.extensions import (
     options_problems,
     problem_of,
 )
+from tubemq_provider.ingest.arguments import IngestArguments
+from tubemq_provider.ingest.validation import parse
 from tubemq_provider.rows.spec import FORMATS
 from tubemq_provider.sinks._database_address import DATABASES
 
@@ -36,6 +39,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
         (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
         (folder / "entry_points.txt").write_text(f"[{GROUPS[kind]}]\n{word} = {name}_module:make\n")
         (tmp_path / f"{name}_module.py").write_text(code)
+        monkeypatch.delitem(sys.modules, f"{name}_module", raising=False)
         extensions._points.cache_clear()
 
     yield installing
@@ -117,3 +121,45 @@ make.Options = Options
     (problem,) = options_problems("sink", "shy", {"token": "s3cret"})
     assert "token: is a secret" in problem
     assert "s3cret" not in problem
+
+
+SECRET = """
+from pydantic import BaseModel, SecretStr
+class Options(BaseModel):
+    token: SecretStr
+def make(*_): pass
+make.Options = Options
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "options", "problem"),
+    [
+        ("import no_such_package", {}, r"engine 'poor' of poor 1\.0 cannot be imported"),
+        ("interface = 2\ndef make(*_): pass", {}, r"poor 1\.0 was written for interface 2"),
+        (
+            "other = print",
+            {},
+            r"engine 'poor' of poor 1\.0 cannot be imported .*no attribute 'make'",
+        ),
+        (SECRET, {"token": "s3cret"}, "token: is a secret"),
+        ("def make(*_): pass", {"size": 1}, r"engine 'poor' of poor 1\.0 has no options"),
+    ],
+    ids=["import", "interface", "nothing there", "secret", "options"],
+)
+def test_a_bad_plugin_is_one_clear_error_when_a_dag_is_parsed(
+    install: Install, code: str, options: dict[str, Any], problem: str
+) -> None:
+    install("poor", "engine", "poor", code)
+    given = {
+        "topic": "orders",
+        "group": "lake",
+        "cluster": "main",
+        "sink": "/lake",
+        "initial_position": "earliest",
+    }
+    with pytest.raises(ConfigError, match=problem) as caught:
+        parse(IngestArguments, {**given, "engine": "poor", "plugin_options": {"engine": options}})
+    assert len(caught.value.problems) == 1
+    assert "s3cret" not in str(caught.value)
+    parse(IngestArguments, {**given, "engine": "inline"})  # nobody else is hurt
