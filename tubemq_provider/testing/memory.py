@@ -100,7 +100,7 @@ class MemorySink(Sink):
     kind = "memory"
     identity = "memory:test"
     exactly_once = True
-    book: BoundaryBook | None = None
+    book: BoundaryBook | None = None  # type: ignore[assignment]
 
     @property
     def boundaries(self) -> BoundaryBook | None:

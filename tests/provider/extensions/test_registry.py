@@ -162,4 +162,4 @@ def test_a_bad_plugin_is_one_clear_error_when_a_dag_is_parsed(
         parse(IngestArguments, {**given, "engine": "poor", "plugin_options": {"engine": options}})
     assert len(caught.value.problems) == 1
     assert "s3cret" not in str(caught.value)
-    parse(IngestArguments, {**given, "engine": "inline"})  # nobody else is hurt
+    parse(IngestArguments, {**given, "engine": "inline"})  # other words still work
