@@ -31,6 +31,7 @@ __all__ = [
     "options_problems",
     "parsed_options",
     "plugin_of",
+    "problem_of",
     "words",
 ]
 
@@ -182,6 +183,20 @@ def load(kind: Kind, word: str) -> Any:
     written for another version of the interface.
     """
     return _imported(plugin_of(kind, word))
+
+
+def problem_of(plugin: Plugin) -> str | None:
+    """Return why an installed plug-in cannot be used, or None.
+
+    Imports it, unless it is the package's own.
+    """
+    try:
+        plugin_of(plugin.kind, plugin.word)
+        if not plugin.own:
+            _imported(plugin)
+    except ConfigError as exc:
+        return "; ".join(exc.problems)
+    return None
 
 
 def _imported(plugin: Plugin) -> Any:

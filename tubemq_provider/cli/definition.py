@@ -32,6 +32,11 @@ _CONN = _arg(
 _SINK = _arg(("--sink",), help="the sink as the operator's path: its markers say what is written")
 _NEEDED_SINK = _arg(("--sink",), help="the sink as the operator's path", required=True)
 _SINK_CONN = _arg(("--sink-conn-id",), help="the connection with the sink's credentials")
+_KIND = _arg(
+    ("--kind",),
+    help="only plug-ins of this kind",
+    choices=("source", "sink", "engine", "offset_store", "resolver", "decoder"),
+)
 _WINDOW = _arg(("window_id",), help="id of the window")
 _OFFSETS = _arg(
     ("--offsets",),
@@ -137,6 +142,15 @@ EXAMPLES: Final = {
     ),
     "checks.lag": (f"tubemq lag {_GROUP}", f"tubemq lag {_GROUP} --watch 10"),
     "checks.check": ("tubemq check --conn-id tubemq_default", f"tubemq check --sink {_DELTA}"),
+    "tables.show_tables": (f"tubemq windows tables --sink {_DELTA}",),
+    "tables.show_missed": (
+        f"tubemq windows missed --sink {_DELTA} --routes routes.json",
+        f"tubemq windows missed --sink {_DELTA} --routes routes.json --route orders",
+    ),
+    "plug_ins.show_plugins": (
+        "tubemq plugins",
+        "tubemq plugins --kind sink",
+    ),
 }
 """Examples by the function of a command, or the word of a group; every `--help` ends with them."""
 
@@ -266,6 +280,12 @@ def get_tubemq_commands() -> list[GroupCommand]:
                 "Try configuration, cluster and sink; --conn-id may be of either kind",
                 "checks.check",
                 *(_CONN, _SINK, _SINK_CONN),
+            ),
+            _action(
+                "plugins",
+                "Words of sources, sinks, engines, offset stores, resolvers and decoders",
+                "plug_ins.show_plugins",
+                _KIND,
             ),
         )
     ]
