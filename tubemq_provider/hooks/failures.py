@@ -16,8 +16,8 @@ from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 from tubemq_client import errors
-from tubemq_client.model import INDEX_ENTRY_BYTES
 from tubemq_provider._airflow import AirflowFailException, AirflowNotFoundException
+from tubemq_provider.sources.tubemq.space import SPACE
 from tubemq_provider.windows.errors import is_final
 
 _WIDTH = 80
@@ -138,7 +138,7 @@ def _read_command(error: Exception, about: ErrorContext) -> str | None:
     if found is None or about.conn_type != "tubemq" or about.topic is None:
         return None
     start = int(found["offset"])
-    end = start + INDEX_ENTRY_BYTES * (int(found["position"]) + 1)
+    end = start + SPACE.step * (int(found["position"]) + 1)
     words = ["tubemq", "read-range", about.topic, found["partition"], str(start), str(end)]
     return shlex.join([*words, "--masters", about.masters()])
 

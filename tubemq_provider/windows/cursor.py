@@ -263,11 +263,9 @@ def _position(document: object, subject: str, scope: WindowScope, *, versioned: 
 
 
 def _what_differs(document: Mapping[str, Any], scope: WindowScope) -> str:
-    """Return the part of the scope that has changed, as far as it can be found.
-
-    Of the old scope only the digest and, since cursors name it, the sink are stored, so likely
-    scopes are tried. Cluster, topic and group are in the key of the stored progress, and differ
-    only if it was edited."""
+    """Return the part of the scope that has changed, as far as it can be found: of the old scope
+    the digest and the sink are stored, so likely scopes are tried. Cluster, topic and group are in
+    the key of the stored progress, and differ only if it was edited."""
     before = str(document.get("epoch", scope.epoch))
     if before != scope.epoch and replace(scope, epoch=before).scope_hash == document["h"]:
         return f"epoch {before!r}, not {scope.epoch!r}"
