@@ -7,6 +7,7 @@ nothing is installed. What the packages do is tested elsewhere.
 from __future__ import annotations
 
 import email
+import json
 import os
 import re
 import subprocess
@@ -19,10 +20,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 import tubemq_client
 from tools.devkit.patience import PATIENCE
 from tools.scripts import release_check
+from tubemq_client.cli.app import load_command
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = (
@@ -195,6 +198,32 @@ def test_source_archive_holds_what_builds_the_compiled_decoder(
 def test_version_is_stated_once_more_and_equal(project: dict[str, Any]) -> None:
     crate = tomllib.loads((ROOT / "native/Cargo.toml").read_text())
     assert project["project"]["version"] == tubemq_client.__version__ == crate["package"]["version"]
+
+
+def test_the_compose_file_runs_what_there_is(project: dict[str, Any]) -> None:
+    """No container is started: its commands, folders, extras and connection are those of here."""
+    services = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"]
+    assert set(services) == {"airflow", "tubemq"}
+    for service in services.values():
+        (extras,) = re.findall(r"/src\[(.*)\]", service["build"]["dockerfile_inline"])
+        assert set(extras.split(",")) <= project["project"]["optional-dependencies"].keys()
+    for volume in services["airflow"]["volumes"]:
+        source = volume.partition(":")[0]
+        assert source == "state" or (ROOT / source).is_dir()
+    program, command, *options = services["tubemq"]["command"].split()
+    assert (program, services["airflow"]["command"]) == ("tubemq", "airflow standalone")
+    context = load_command(command).make_context(command, options)
+    served = context.params
+    environment = services["airflow"]["environment"]
+    connection = json.loads(environment["AIRFLOW_CONN_TUBEMQ_DEFAULT"])
+    assert (connection["conn_type"], connection["port"]) == ("tubemq", served["port"])
+    admin = f"http://127.0.0.1:{served['web_port']}"
+    assert connection["extra"]["admin_url"] == admin
+    assert services["tubemq"]["environment"]["TUBEMQ_ADMIN"] == admin
+    assert connection["extra"]["cluster"] in (ROOT / "dags" / "tubemq_on_records.py").read_text()
+    container = json.loads((ROOT / ".devcontainer" / "devcontainer.json").read_text())
+    assert container["service"] in services
+    assert set(container["runServices"]) == set(services)
 
 
 def test_readme_explains_every_extra(project: dict[str, Any]) -> None:

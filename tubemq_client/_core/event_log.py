@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from tubemq_client.terminal import visible
 
 if TYPE_CHECKING:
-    from tubemq_client.model import Address, BrokerNode, Partition
+    from tubemq_client.model import Address, BrokerNode, OffsetRange, Partition
 
 __all__ = [
     "broker_avoided",
@@ -29,6 +29,7 @@ __all__ = [
     "lost",
     "master_answers",
     "no_master_answers",
+    "range_read_waits",
     "releases_partitions",
     "rules_changed",
     "rules_not_understood",
@@ -51,6 +52,22 @@ def left(group: str, member: str) -> None:
 def ended(group: str, error: BaseException) -> None:
     """Log that a membership has failed for good."""
     _log.warning("group %s: consuming ends: %s", group, _described(error))
+
+
+def range_read_waits(
+    range_: OffsetRange, offset: int, waited_ms: int, deadline_ms: int, error: BaseException
+) -> None:
+    """Log that the read of a range gets no records, and when it ends for that."""
+    _log.warning(
+        "partition %s of topic %s: no record for %d s, at offset %d; the read ends after %d s "
+        "without one: %s",
+        range_.partition.key,
+        range_.partition.topic,
+        waited_ms // 1000,
+        offset,
+        deadline_ms // 1000,
+        _described(error),
+    )
 
 
 def took(group: str, partition: Partition, broker: BrokerNode, offset: int) -> None:

@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from tubemq_client import errors
 from tubemq_client._core.batch import DecodePolicy, MessageBatch, RawBatch
 from tubemq_client._core.effects import Await, Deliver, Now, Sleep
+from tubemq_client._core.event_log import range_read_waits
 from tubemq_client._core.range_end import (
     FoundRecord,
     RecordIdentity,
@@ -62,6 +63,8 @@ T = TypeVar("T")
 
 _PAUSE_MS = 100
 _PAUSE_LIMIT_MS = 2_000
+_TOLD_EVERY_MS = 10_000
+"""Time without progress after which the log says why, and again for each as long."""
 _GUESS_MARGIN = 1.5
 
 _IN_FLIGHT = 2
@@ -157,6 +160,7 @@ class RangeRead:
         self._is_proven = range_.start >= range_.end
         self._progress_at = 0
         self._pause_ms = _PAUSE_MS
+        self._told_ms = 0
         self._leased_at = range_.start
         self._reach_per_byte = 0.0
         self._is_counting = False
@@ -380,6 +384,7 @@ class RangeRead:
             self._resume_at = position
             # Measured after the delivery: the user's time with a batch is not the broker's.
             self._progress_at = yield Now()
+            self._told_ms = 0
             self._pause_ms = _PAUSE_MS
 
     def _deliver(self, raw: RawBatch, end: int) -> Conversation[None]:
@@ -581,5 +586,8 @@ class RangeRead:
                 f"no progress at offset {self._resume_at} of range {self._range} for {waited} ms "
                 f"(deadline_ms={self._policy.deadline_ms}); last problem: {error}"
             ) from error
+        if waited >= self._told_ms + _TOLD_EVERY_MS:
+            self._told_ms = waited
+            range_read_waits(self._range, self._resume_at, waited, self._policy.deadline_ms, error)
         yield Sleep(self._pause_ms)
         self._pause_ms = min(self._pause_ms * 2, _PAUSE_LIMIT_MS)

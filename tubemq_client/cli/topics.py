@@ -167,6 +167,15 @@ def create_topic(
     _topic_done("created", topic, ids, output)
 
 
+Authorisation = Annotated[
+    bool | None,
+    typer.Option(
+        "--authorisation/--no-authorisation",
+        help="Whether only groups with a permission may read (tubemq groups control).",
+    ),
+]
+
+
 @topics.command("modify")
 def modify_topic(
     topic: Topic,
@@ -180,6 +189,7 @@ def modify_topic(
     subscribe: Subscribe = None,
     flush_records: FlushRecords = None,
     flush_interval_ms: FlushInterval = None,
+    authorisation: Authorisation = None,
     yes: Yes = False,
     rpc_timeout_ms: RpcTimeout = 10_000,
     output: OutputAs = Output.TABLE,
@@ -194,10 +204,15 @@ def modify_topic(
         flush_records=flush_records,
         flush_interval_ms=flush_interval_ms,
     )
-    properties.fields()
+    changes = properties.fields()
     with admin_client(admin, rpc_timeout_ms, admin_token) as client:
         confirmed(f"Change topic {topic}?", yes=yes)
-        ids = client.modify_topic(topic, properties, broker or None)
+        if authorisation is not None:
+            client.set_topic_control(topic, authorisation=authorisation)
+        if changes or authorisation is None:
+            ids = client.modify_topic(topic, properties, broker or None)
+        else:
+            ids = [deployment.broker_id for deployment in client.topic(topic).deployments]
     _topic_done("changed", topic, ids, output)
 
 

@@ -53,6 +53,9 @@ TaskObserver = Callable[[int, int], None]
 """Callback while the window's job runs: finished tasks, total tasks."""
 
 _LOOPBACK = "127.0.0.1"
+_TASK_RUNNER = "airflow.sdk.execution_time.task_runner"
+"""Module that has `SUPERVISOR_COMMS` in the process of a task of Airflow."""
+_STDOUT, _STDERR = 1, 2
 _FOLLOW_S = 1.0
 _END_S = 20.0
 _SUBMIT_ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
@@ -198,6 +201,7 @@ def session_conf(master: str, conf: Mapping[str, str]) -> dict[str, str]:
         "spark.master": master,
         "spark.app.name": "tubemq",
         "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
         # Explicit, because spark-defaults.conf may set another mode.
         "spark.submit.deployMode": "client",
         # Functions in Python see instants in the zone of the worker's process.
@@ -248,8 +252,26 @@ def _launch(settings: Mapping[str, str]) -> None:
         return
     with secret_file("spark.conf", properties_text(settings)) as path:
         arguments = f"{_PROPERTIES} {shlex.quote(path)} --load-spark-defaults {submit_arguments}"
-        with environment({_SUBMIT_ARGUMENTS: arguments}):
+        with environment({_SUBMIT_ARGUMENTS: arguments}), _logs_on_stdout():
             SparkContext._ensure_initialized()  # noqa: SLF001 - no public call starts just the JVM
+
+
+@contextmanager
+def _logs_on_stdout() -> Iterator[None]:
+    """Let a child process write what it logs to standard output, in a task of Airflow.
+
+    Airflow shows each line of standard error as an ERROR, and Spark writes everything there, also
+    the notices of its start."""
+    if not hasattr(sys.modules.get(_TASK_RUNNER), "SUPERVISOR_COMMS"):
+        yield
+        return
+    saved = os.dup(_STDERR)
+    try:
+        os.dup2(_STDOUT, _STDERR)
+        yield
+    finally:
+        os.dup2(saved, _STDERR)
+        os.close(saved)
 
 
 def properties_text(conf: Mapping[str, str]) -> str:

@@ -147,12 +147,15 @@ def _access_remedy(error: Exception, about: ErrorContext) -> str:
     """Return what grants access.
 
     A TubeMQ master that knows the user may not know the group, or not allow it to read the topic.
+    Its HTTP administration refuses names with a dot, as those of a window's readers are, so a topic
+    whose groups need a permission cannot be read in windows.
     """
     if type(error) is errors.NotAuthorized and about.conn_type == "tubemq" and about.topic:
         return (
-            f"let the group and those below its name read the topic; 'tubemq groups names "
-            f"{about.group or '<group>'}' lists them, 'tubemq groups control <name> --topic "
-            f"{about.topic} --allow' does it for one, with the masters' token"
+            f"let every group read the topic: 'tubemq topics modify {about.topic} "
+            f"--no-authorisation', with the masters' token; a permission cannot be given to the "
+            f"names under which windows are read ('tubemq groups names {about.group or '<group>'}' "
+            f"lists them), since masters take none with a dot"
         )
     return (
         f"compare login and password of connection {about.conn_id!r} with the users of the cluster"

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -35,6 +36,9 @@ class Log(Protocol):
     def info(self, event: str, /, *args: Any) -> Any:
         """Log a line."""
 
+    def warning(self, event: str, /, *args: Any) -> Any:
+        """Log a line that should be looked at."""
+
     def debug(self, event: str, /, *args: Any) -> Any:
         """Log a line for debugging."""
 
@@ -51,11 +55,14 @@ class ProgressLogger:
     earlier: tuple[int, str, str] | None = None
     """Number of this try, and id and hash of the window that an earlier try planned."""
     on_progress: Callable[[dict[str, Any]], None] = field(default=lambda _: None)
-    """Receives the content of the lines as values: `state` (``reading`` or ``done``), `window`,
-    `entries` (upper bound of records), then `read` and `rate` (per second), or `done` of
-    `tasks`."""
+    """Receives the content of the lines as values: `state` (``reading``, ``waiting`` or ``done``),
+    `window`, `entries` (upper bound of records), then `read` and `rate` (per second), or `done` of
+    `tasks`, or `silent` (seconds without a record)."""
     _began: float = field(init=False)
     _told: float = field(init=False)
+    _heard: float | None = field(default=None, init=False)
+    """Time of the newest sign of progress; None while nothing is read."""
+    _plan: WindowPlan | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self._began = self._told = self.clock()
@@ -69,6 +76,36 @@ class ProgressLogger:
             on_page=self.started,
             on_end=self.counted,
         )
+
+    @contextmanager
+    def telling_silence(self) -> Iterator[None]:
+        """Log, and show on the page, every ten seconds without a record while a window is read."""
+        ended = threading.Event()
+
+        def look() -> None:
+            while not ended.wait(PERIOD_S / 10):
+                self.check_silence()
+
+        thread = threading.Thread(target=look, name="tubemq-silence", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+
+    def check_silence(self) -> None:
+        """Report that no record came since the last report, if that is long ago."""
+        now, heard, plan = self.clock(), self._heard, self._plan
+        if heard is None or plan is None or now - max(heard, self._told) < PERIOD_S:
+            return
+        self._told = now
+        self.log.warning(
+            "no record for %.0f s: a broker is silent or cannot be reached, or the sink is slow; "
+            "the client's own lines name the broker",
+            now - heard,
+        )
+        self._progress(plan, "waiting", silent=int(now - heard))
 
     def at(self, step: Step, point: str) -> None:
         """Log a step; called between any two actions of the run."""
@@ -95,7 +132,8 @@ class ProgressLogger:
             plan.cluster,
             plan.kind,
         )
-        self._began = self._told = self.clock()
+        self._began = self._told = self._heard = self.clock()
+        self._plan = plan
         self._progress(plan, read=0)
 
     def started(self, page: str) -> None:
@@ -106,7 +144,7 @@ class ProgressLogger:
     def read(self, plan: WindowPlan, key: str, records: int, total: int) -> None:
         """Log at most every ten seconds that `records` of a partition and `total` of all are
         read."""
-        now = self.clock()
+        now = self._heard = self.clock()
         if now - self._told < PERIOD_S:
             return
         self._told = now
@@ -127,7 +165,7 @@ class ProgressLogger:
 
     def tasks(self, plan: WindowPlan, done: int, total: int) -> None:
         """Log at most every ten seconds that `done` of `total` tasks of a Spark job have ended."""
-        now = self.clock()
+        now = self._heard = self.clock()
         if now - self._told < PERIOD_S:
             return
         self._told = now
@@ -143,6 +181,7 @@ class ProgressLogger:
 
     def counted(self, plan: WindowPlan, counts: IngestCounts) -> None:
         """Log the counts of each partition, and totals, when everything is read and written."""
+        self._heard = None
         seconds = max(self.clock() - self._began, 0.001)
         read = counts.records if counts.read is None else counts.read
         tell = self.log.info if len(plan.ranges) <= _MOST_PARTITIONS else self.log.debug

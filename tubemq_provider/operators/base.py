@@ -209,6 +209,7 @@ class IngestOperator(RefusesEmptyRendering, BaseOperator):
             progress_logger.earlier = self._earlier_plan(context, store)
             progress_logger.on_page = lambda page: self._show_spark(context, page)
             progress_logger.on_progress = lambda progress: self._keep_progress(context, progress)
+            stack.enter_context(progress_logger.telling_silence())
             result = job.run(
                 store,
                 attempt=str(context["ti"].id),

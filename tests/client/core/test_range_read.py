@@ -192,6 +192,20 @@ def test_pauses_grow_and_end_at_the_deadline(
     assert 10_000 <= sum(driver.slept) <= 12_000
 
 
+def test_a_silent_broker_is_told_every_ten_seconds(
+    memory: MemoryTubeMQ, reader: Reader, forty: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    driver = memory.driver()
+    read = reader(0, forty, deadline_ms=30_000)
+    memory.unplugged.add(memory.node(1).address)
+    with pytest.raises(errors.RangeStalled):
+        list(driver.stream(read.conversation(), read.release()))
+    told = [line for line in caplog.messages if "no record for" in line]
+    assert len(told) == 2
+    assert ", at offset 0; the read ends after 30 s without one: " in told[0]
+    assert all("Connection refused" in line for line in told)
+
+
 # -- what cannot be delivered ---------------------------------------------------------------------
 
 

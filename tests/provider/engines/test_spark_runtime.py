@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -32,6 +33,34 @@ def test_a_python_that_is_a_name_is_this_one_for_the_driver() -> None:
     assert shutil.which(name, path=found["PATH"]) == sys.executable
     assert "PATH" not in launched("/opt/lake/bin/python3")
     assert "PATH" not in launched("python-of-nodes")
+
+
+@pytest.mark.parametrize(("process", "errors"), [("task", 0), ("another", 1)])
+def test_what_spark_logs_is_no_error_of_a_task(
+    process: str,
+    errors: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """Airflow shows each line that a task's processes write to standard error as an ERROR."""
+    pyspark = pytest.importorskip("pyspark")
+    program = tmp_path / "bin" / "spark-submit"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\necho notice >&2\nexit 1\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+    runner = SimpleNamespace(SUPERVISOR_COMMS=None) if process == "task" else None
+    monkeypatch.setitem(sys.modules, "airflow.sdk.execution_time.task_runner", runner)
+    monkeypatch.setattr(pyspark.SparkContext, "_gateway", None)
+    monkeypatch.setattr(pyspark.SparkContext, "_active_spark_context", None)
+    monkeypatch.setattr("pyspark.sql.SparkSession._instantiatedSession", None)
+    with pytest.raises(Exception, match="JAVA_GATEWAY_EXITED"):
+        open_session("local[1]", {})
+    os.write(2, b"mine\n")
+    said = capfd.readouterr()
+    assert said.err == "notice\n" * errors + "mine\n"
+    assert said.out == "notice\n" * (1 - errors)
 
 
 def test_settings_of_a_session_appear_on_no_command_line(

@@ -69,7 +69,7 @@ def test_a_group_without_the_right_to_a_topic_is_not_sent_to_its_password() -> N
     refused = "code 450: [unAuthorized Group] lake.e_1's consumerGroup not authorized"
     said = " ".join(explained(errors.NotAuthorized(450, refused), WHERE).split())
     assert "'tubemq groups names lake' lists them" in said
-    assert "'tubemq groups control <name> --topic orders --allow'" in said
+    assert "'tubemq topics modify orders --no-authorisation'" in said
     assert "password" not in said
 
 

@@ -35,7 +35,43 @@ class Lines(list[str]):
     def debug(self, event: str, /, *args: Any, **_: Any) -> None:
         self.append("debug: " + event % args)
 
-    error = info
+    error = warning = info
+
+
+def test_silence_is_told_every_ten_seconds_in_log_and_page() -> None:
+    scope = WindowScope("test", TOPIC, "lake", "parquet:/lake")
+    plan = WindowPlan.cursor(scope, 1, {"1:0": (0, 1200 * 28)})
+    lines, clock, progress = Lines(), [0.0], list[dict[str, Any]]()
+    told = ProgressLogger(lines, threading.Event(), "/lake", clock=lambda: clock[0])
+    told.on_progress = progress.append
+    watch = told.watch()
+    told.check_silence()
+    watch.on_begin(plan)
+    del lines[:], progress[:]
+    for clock[0] in (9.0, 10.0, 11.0, 19.0, 20.0):
+        told.check_silence()
+    assert [line.partition(":")[0] for line in lines] == [
+        "no record for 10 s",
+        "no record for 20 s",
+    ]
+    assert [(one["state"], one["silent"]) for one in progress] == [("waiting", 10), ("waiting", 20)]
+    clock[0] = 25.0
+    watch.on_read(plan, "1:0", 10, 10)
+    for clock[0] in (29.0, 34.0, 35.0):
+        told.check_silence()
+    assert "no record for 10 s" in lines[-1]
+    watch.on_end(plan, IngestCounts({"1:0": 1}))
+    clock[0] = 99.0
+    count = len(lines)
+    told.check_silence()
+    assert len(lines) == count
+
+
+def test_silence_is_looked_for_while_a_run_lasts() -> None:
+    told = ProgressLogger(Lines(), threading.Event(), "/lake")
+    with told.telling_silence():
+        assert "tubemq-silence" in {thread.name for thread in threading.enumerate()}
+    assert "tubemq-silence" not in {thread.name for thread in threading.enumerate()}
 
 
 def test_a_run_logs_range_progress_and_result(

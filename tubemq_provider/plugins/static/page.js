@@ -329,6 +329,7 @@ function told(task) {
   const now = task.progress;
   if (!now || task.state !== "running") return "";
   if (now.state === "done") return "read; it is being published";
+  if (now.state === "waiting") return `no record for ${now.silent} s; see the task's log`;
   if (now.tasks) return `${number(now.done)} of ${number(now.tasks)} Spark tasks`;
   const rate = now.rate ? `, ${short(now.rate)}/s` : "";
   return `${number(now.read || 0)} of at most ${number(now.entries || 0)} records${rate}`;

@@ -20,6 +20,7 @@ ON_EXECUTORS: Final = {
 """Imports of tasks in addition to those of every kind."""
 
 NOT_ON_EXECUTORS: Final = (
+    *("rocketmq_client/_core/membership.py", "rocketmq_client/_core/administration.py"),
     *("rocketmq_client/_core/outgoing.py", "rocketmq_client/_core/sending.py"),
     *("rocketmq_client/sync/admin.py", "rocketmq_client/sync/producer.py"),
     *("rocketmq_client/sync/pulling.py", "rocketmq_client/sync/transactions.py"),
