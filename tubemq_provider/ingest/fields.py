@@ -370,7 +370,6 @@ class IngestFields(TaskArguments):
             template=True,
             engines=("inline",),
             writes=True,
-            dagster="an asset has one table",
         ),
     ] = None
     apply: Annotated[

@@ -100,6 +100,7 @@ class ParquetSink(Sink):
     """
 
     kind = "parquet"
+    independent = True
 
     def __init__(
         self,
@@ -124,7 +125,11 @@ class ParquetSink(Sink):
     @property
     def boundaries(self) -> BoundaryBook:
         """Boundaries fixed beside the data."""
-        return StorageBook(LocalStorage(self.root), "_boundaries")
+        return self.book("_boundaries")
+
+    def book(self, name: str) -> BoundaryBook:
+        """See `Sink.book`."""
+        return StorageBook(LocalStorage(self.root), name)
 
     def marker(self, window_id: str) -> Marker | None:
         """Return the marker of a published window, or None.

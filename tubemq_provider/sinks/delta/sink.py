@@ -135,6 +135,7 @@ class DeltaSink(TableSink):
     """
 
     kind = "delta"
+    independent = True
 
     def __init__(
         self,
