@@ -2,7 +2,7 @@
 
 pyiceberg's own upsert and delete make a snapshot each, so that the window would be two; and they
 compare by an expression with every key. Here keys are joined file by file: files without a
-changed key stay as they are, of others the remaining rows are written anew, together with the
+changed key stay as they are, of others the remaining rows are written again, together with the
 changed ones. In memory are the changed rows, one file, and up to `_REWRITE_BYTES` of rows that
 remain. This module must not decide whether a window is in the table.
 """
