@@ -210,7 +210,7 @@ class _Delta:
         merger = DeltaTable(self.path).merge(changes, "t.id = s.id", "s", "t")
         merger = merger.when_matched_delete("s.op = 'd'").when_matched_update(values, "s.op <> 'd'")
         merger.when_not_matched_insert(values, "s.op <> 'd'").execute()
-        return rows.num_rows + len(deleted)
+        return int(rows.num_rows) + len(deleted)
 
     def digest(self) -> Any:
         from deltalake import DeltaTable
@@ -242,11 +242,12 @@ class _Iceberg:
         from pyiceberg.expressions import In
 
         table = self._catalog.load_table("shop.goods")
+        of_keys: Any = In  # mypy takes the arguments for those of its model
         with table.transaction() as change:
             if deleted:
-                change.delete(In("id", deleted))
+                change.delete(of_keys("id", deleted))
             change.upsert(_with_columns(rows), ["id"])
-        return rows.num_rows + len(deleted)
+        return int(rows.num_rows) + len(deleted)
 
     def digest(self) -> Any:
         scan = self._catalog.load_table("shop.goods").scan(selected_fields=("id", "price"))
@@ -290,7 +291,7 @@ class _Database:
             marks = ", ".join("?" * len(names))
             raw.executemany(
                 f"INSERT INTO {name} ({columns}) VALUES ({marks})",
-                zip(*cells, strict=True),
+                list(zip(*cells, strict=True)),
             )
             return
         from io import StringIO
@@ -320,7 +321,7 @@ class _Database:
             ))  # fmt: skip
             connection.execute(sa.text("DROP TABLE staged"))
             connection.execute(sa.text("DROP TABLE gone"))
-        return rows.num_rows + len(deleted)
+        return int(rows.num_rows) + len(deleted)
 
     def digest(self) -> Any:
         query = sa.select(sa.func.count(), sa.func.sum(self._table.c.id))
