@@ -270,7 +270,7 @@ def _bad_record(
 
 
 def _body_decoder(spec: DecodeSpec) -> BodyDecoder:
-    if spec.schema_registry is not None and spec.format != "avro":
+    if spec.schema_registry is not None and spec.format in ("json", "protobuf"):
         from tubemq_provider.rows.registry import FramedBodies
 
         is_protobuf = spec.format == "protobuf"

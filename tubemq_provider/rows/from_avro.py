@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tubemq_provider.rows.compiled import CompiledReader
     from tubemq_provider.rows.spec import DecodeSpec
 
-__all__ = ["AvroBodies"]
+__all__ = ["AvroBodies", "reason_of"]
 
 _SINGLE_OBJECT: Final = b"\xc3\x01"
 _SINGLE_OBJECT_SIZE: Final = 10
@@ -165,12 +165,13 @@ def _read(bodies: list[bytes], columns: RecordColumn, start: Callable[[bytes], i
             origin.append(place)
         except (ValueError, IndexError, struct.error, RecursionError) as error:
             columns.truncate(len(origin))
-            bad.append(BadBody(place, _reason(error)))
+            bad.append(BadBody(place, reason_of(error)))
     cells = columns.array()
     return Decoded(pa_batch(cells, _schema_of(columns)), origin, bad)
 
 
-def _reason(error: Exception) -> str:
+def reason_of(error: Exception) -> str:
+    """Return why a body was not read, from what its reader raised."""
     if isinstance(error, (IndexError, struct.error)):
         return "bytes are missing"
     if isinstance(error, RecursionError):

@@ -27,6 +27,7 @@ from tubemq_provider.files.footers import arrow_schema_of
 from tubemq_provider.files.locations import Location, location_of
 from tubemq_provider.files.staging import FinalArea, StagingArea, Verify, verified_files
 from tubemq_provider.rows.changes.reduction import target_schema
+from tubemq_provider.sinks._deleted_keys import DeletedKeys
 from tubemq_provider.sinks._marker_document import marker_document, read_marker
 from tubemq_provider.sinks._marker_store import MarkerStore
 from tubemq_provider.sinks._storage import Storage, StorageBook
@@ -37,7 +38,7 @@ from tubemq_provider.windows.errors import (
     WindowError,
 )
 from tubemq_provider.windows.facts import FileFact
-from tubemq_provider.windows.following import Following
+from tubemq_provider.windows.following import OP, Following
 from tubemq_provider.windows.partitioning import PartitionBy
 from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.protocols import (
@@ -283,6 +284,7 @@ class TableSink(Sink):
             columns = target_schema(schema, self._following)
             self._prepare(StagedWindow([], columns, location_of(staging)))
             self.check_columns(schema)
+            self._note_deleted(plan.window_id, self._following)
         else:
             self._prepare(None)
         progress("files in place")
@@ -291,6 +293,20 @@ class TableSink(Sink):
         self._existing_marker_store().stage(plan.window_id, token, document)
         progress("marker staged")
         return TableWindow(plan, token, document, [])
+
+    def _note_deleted(self, window_id: str, following: Following) -> None:
+        """Note the keys that the window deletes, if only their partition orders their changes."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        table_id = self._table_id()
+        if following.notes_deleted and table_id is not None:
+            columns = [*{*following.key, "partition", OP}]
+            changes = pa.concat_tables(
+                [pq.read_table(path, columns=columns) for path in self._changes]
+            )
+            changes = changes.replace_schema_metadata(None)
+            DeletedKeys(self.storage, table_id, following).note(window_id, changes)
 
     def recount(self, marker: Marker) -> Mapping[str, int] | None:
         """See `Sink.recount`. Later windows take the rows of a table that follows changes."""

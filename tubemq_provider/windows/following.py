@@ -39,6 +39,12 @@ class Following:
         """True if windows may be published in any order, and twice overlapping."""
         return self.version is not None and (self.soft_delete is not None or self.apply == "upsert")
 
+    @property
+    def notes_deleted(self) -> bool:
+        """True if the partitions of deleted keys have to be kept beside the table: no version says
+        whether a change of such a key is a later one, and no row of the table has its partition."""
+        return self.apply == "changes" and self.version is None and self.soft_delete is None
+
     def check_columns(self, names: list[str]) -> None:
         """Raise `ConfigError` unless rows with columns `names` can be followed."""
         problems = [

@@ -9,6 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 import sqlalchemy as sa
 from pyiceberg.catalog import load_catalog
@@ -19,6 +20,8 @@ from tests.provider.windows.fake_reader import TOPIC, ends_of
 from tubemq_provider.engines.inline import InlineEngine
 from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
 from tubemq_provider.rows.spec import DecodeSpec
+from tubemq_provider.sinks._deleted_keys import DeletedKeys
+from tubemq_provider.sinks._storage import LocalStorage
 from tubemq_provider.sinks.factory import sink_for
 from tubemq_provider.windows.errors import ChangeOrderUnclear
 from tubemq_provider.windows.following import Following
@@ -229,6 +232,38 @@ def test_a_key_of_two_partitions_is_refused_without_a_version(kind: str, tmp_pat
     database.logs["2:0"].append(_insert(2, "d"))
     with pytest.raises(ChangeOrderUnclear, match="version="):
         table.run(database, "t3")
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "delta", "iceberg"])
+def test_a_deleted_key_that_comes_back_from_another_partition_is_refused(
+    kind: str, tmp_path: Path
+) -> None:
+    table = table_of(kind, tmp_path, Following("changes", ("id",)))
+    database = Database("debezium", seed=3, move_keys=False)
+    delete = b'{"op": "d", "before": {"id": 1, "name": "a"}, "after": null, "source": {"lsn": 1}}'
+    database.logs["1:0"] = [_insert(1, "a"), _insert(2, "b")]
+    table.run(database, "t1")
+    database.logs["1:0"].append(delete)
+    table.run(database, "t2")
+    database.logs["1:0"] += [_insert(1, "c"), delete]  # a merge without an effect is a window too
+    table.run(database, "t3")
+    database.logs["2:0"] = [_insert(1, "d")]
+    with pytest.raises(ChangeOrderUnclear, match=r"1:0 before, and comes from 2:0"):
+        table.run(database, "t4")
+    assert table.rows() == [(2, "b", None)]
+
+
+def test_notes_of_deleted_keys_become_one_file(tmp_path: Path) -> None:
+    storage, following = LocalStorage(tmp_path), Following("changes", ("id",))
+    deleted = DeletedKeys(storage, "t", following)
+    for number in range(80):
+        ids = [number, number + 1]
+        columns = {"id": ids, "_op": ["d", "c"], "partition": ["1:0", "1:0"]}
+        deleted.note(f"w{number}", pa.table(columns))
+    assert len([*storage.names("_tubemq/t/deleted")]) <= 32
+    other = pa.table({"id": [3], "_op": ["c"], "partition": ["2:0"]})
+    with pytest.raises(ChangeOrderUnclear, match="version="):
+        deleted.note("w80", other)
 
 
 def _insert(key: int, name: str) -> bytes:

@@ -117,6 +117,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"sink": "delta:/x", "decode": DEBEZIUM, "apply": "changes", "key": "id",
       "engine": "session"}, "apply has no effect with engine='session'"),
     ({"sink": "delta:/x", "decode": DEBEZIUM, "apply": "changes", "key": "id",
+      "engine": "submit"}, "merges in one process: set engine='inline'"),
+    ({"sink": "delta:/x", "decode": DEBEZIUM, "apply": "changes", "key": "id",
       "offset_store": "ledger"}, "version is needed with apply='changes'"),
     ({"sink": "delta:/x", "decode": DEBEZIUM, "apply": "changes", "key": "id", "mode": "time",
       "initial_position": None, "boundaries": {}, "version": "_source_position"},

@@ -7,6 +7,8 @@ import io
 import json
 import threading
 from collections.abc import Iterator
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -14,6 +16,7 @@ import pytest
 
 from tests.provider.rows.decoded import decode
 from tubemq_client.errors import ConfigError
+from tubemq_client.tdmsg import TDMsgBuilder
 from tubemq_provider.rows.registry import RegistryUnavailable, SchemaRegistry, register
 from tubemq_provider.rows.spec import DecodeSpec
 
@@ -136,3 +139,106 @@ def test_options_of_registries() -> None:
     assert DecodeSpec.parse(spec.to_json()) == spec
     with pytest.raises(ConfigError, match="was not opened in this process"):
         decode({**AVRO, "schema_registry": "nowhere"}, [avro(1, id=1, name="a")])
+
+
+VALUE: dict[str, Any] = {
+    "type": "record", "name": "Value", "namespace": "shop.public.goods", "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "name", "type": ["null", "string"], "default": None},
+        {"name": "price", "type": ["null", {
+            "type": "bytes", "scale": 2, "precision": 10, "logicalType": "decimal",
+            "connect.name": "org.apache.kafka.connect.data.Decimal"}], "default": None},
+        {"name": "free", "type": ["null", {
+            "type": "record", "name": "VariableScaleDecimal", "namespace": "io.debezium.data",
+            "fields": [{"name": "scale", "type": "int"}, {"name": "value", "type": "bytes"}],
+            "connect.name": "io.debezium.data.VariableScaleDecimal"}], "default": None},
+        {"name": "day", "type": ["null", {
+            "type": "int", "connect.name": "io.debezium.time.Date"}], "default": None},
+        {"name": "at", "type": ["null", {
+            "type": "long", "connect.name": "io.debezium.time.MicroTimestamp"}], "default": None},
+        {"name": "made", "type": ["null", {
+            "type": "long", "logicalType": "timestamp-millis",
+            "connect.name": "org.apache.kafka.connect.data.Timestamp"}], "default": None},
+        {"name": "raw", "type": ["null", "bytes"], "default": None},
+        {"name": "more", "type": ["null", {"type": "map", "values": "string"}], "default": None},
+    ],
+}  # fmt: skip
+ENVELOPE: dict[str, Any] = {
+    "type": "record", "name": "Envelope", "namespace": "shop.public.goods", "fields": [
+        {"name": "before", "type": ["null", VALUE], "default": None},
+        {"name": "after", "type": ["null", "Value"], "default": None},
+        {"name": "source", "type": {"type": "record", "name": "Source",
+            "namespace": "io.debezium.connector.postgresql", "fields": [
+                {"name": "db", "type": "string"}, {"name": "schema", "type": "string"},
+                {"name": "table", "type": "string"}, {"name": "ts_ms", "type": "long"},
+                {"name": "lsn", "type": ["null", "long"], "default": None}]}},
+        {"name": "op", "type": "string"},
+        {"name": "transaction", "type": ["null", {"type": "record", "name": "block",
+            "namespace": "event", "fields": [{"name": "id", "type": "string"}]}], "default": None},
+    ],
+}  # fmt: skip
+SCHEMAS |= {
+    10: {"schema": json.dumps(ENVELOPE)},
+    11: {"schema": record(("ts_ms", "long"))},
+    12: {"schema": '{"type": "object"}', "schemaType": "JSON"},
+}
+GOODS = (
+    "id bigint, name string, price decimal(10,2), free decimal(9,3), day date, at timestamp_ntz, "
+    "made timestamp, raw binary, more map<string,string>"
+)
+
+
+def in_avro(id_: int, schema: Any, datum: Any) -> bytes:
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, fastavro.parse_schema(schema), datum)
+    return framed(id_, out.getvalue())
+
+
+def test_debezium_in_avro_is_read_as_its_json_is(registry: FakeRegistry) -> None:
+    at = datetime(2020, 1, 1, 1, 2, 3, 456_000, UTC)
+    row = {
+        "id": 1, "name": "ä", "price": Decimal("12.34"), "free": {"scale": 3, "value": b"\x05"},
+        "day": 18_262, "at": 1_577_840_523_456_789, "made": at, "raw": b"\0\xff",
+        "more": {"a": "b"},
+    }  # fmt: skip
+    source = {"db": "shop", "schema": "public", "table": "goods", "ts_ms": 5, "lsn": 7}
+    nothing = dict.fromkeys(row)
+    datums = [
+        {"before": None, "after": row, "source": source, "op": "c", "transaction": {"id": "x"}},
+        {"before": row, "after": {**nothing, "id": 1}, "source": source, "op": "u"},
+        {"before": {**row, "raw": b"__debezium_unavailable_value"}, "source": source, "op": "d"},
+    ]
+    bodies = [in_avro(10, ENVELOPE, datum) for datum in datums]
+    heartbeat = in_avro(11, json.loads(str(SCHEMAS[11]["schema"])), {"ts_ms": 1})
+    framed_json = b"\0\0\0\0\x0c" + json.dumps({"op": "c", "after": {"id": 2}}).encode()
+    spec = {"format": "debezium", "schema": GOODS, "schema_registry": "reg", "before": True}
+    rows, bad = decode(
+        spec, [*bodies, heartbeat, b"", framed_json, bodies[0][:-1], b"\0\0\0\0\x63x"]
+    )
+    expected = {
+        "id": 1, "name": "ä", "price": Decimal("12.34"), "free": Decimal("0.005"),
+        "day": date(2020, 1, 1), "at": datetime(2020, 1, 1, 1, 2, 3, 456_789),  # noqa: DTZ001
+        "made": at, "raw": b"\0\xff", "more": [("a", "b")],
+    }  # fmt: skip
+    assert {name: rows[0][name] for name in expected} == expected
+    assert rows[1]["_before"] == expected
+    assert [(row["_op"], row["id"]) for row in rows] == [("c", 1), ("u", 1), ("d", 1), ("c", 2)]
+    assert rows[2]["raw"] is None
+    assert rows[0]["_transaction_id"] == "x"
+    assert (rows[0]["_database"], rows[0]["_table"]) == ("shop", "public.goods")
+    assert rows[0]["_source_position"] == "7".zfill(20)
+    assert [one.reason for one in bad][1] == "the schema registry has no schema of id 99"
+    assert len(bad) == 2
+    assert registry.asked.count(10) == 1
+
+
+def test_debezium_in_avro_inside_packs(registry: FakeRegistry) -> None:
+    source = {"db": "shop", "schema": "public", "table": "goods", "ts_ms": 5, "lsn": 7}
+    row = {"id": 1, "name": "a"}
+    builder = TDMsgBuilder()
+    builder.add(
+        {"streamId": "s"}, in_avro(10, ENVELOPE, {"after": row, "source": source, "op": "r"})
+    )
+    then = {"format": "debezium", "schema": "id bigint, name string", "schema_registry": "reg"}
+    rows, bad = decode({"format": "tdmsg", "then": then}, [builder.build(0)])
+    assert (rows[0]["id"], rows[0]["name"], rows[0]["_op"], bad) == (1, "a", "r", [])

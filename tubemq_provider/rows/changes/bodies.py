@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tubemq_client.errors import ConfigError
 from tubemq_provider.rows.bulk import BadBody, Decoded
-from tubemq_provider.rows.changes.envelopes import Change, Notice, parse_body
+from tubemq_provider.rows.changes.envelopes import Change, Notice, parse_body, parse_document
+from tubemq_provider.rows.changes.framed import FramedDocuments
 from tubemq_provider.rows.changes.values import Reading, Unavailable, converter_of
 from tubemq_provider.rows.spec import SUBJECT
 from tubemq_provider.windows.errors import TableAltered
@@ -73,6 +74,7 @@ class ChangeBodies:
             ]
         )
         self._format = spec.format
+        self._framed = FramedDocuments(spec) if spec.schema_registry is not None else None
         self._tables = frozenset(spec.tables)
         self._refuses_ddl = spec.on_ddl == "fail"
         self._refuses_unknown = spec.unknown_fields == "fail"
@@ -95,7 +97,7 @@ class ChangeBodies:
         notices: Counter[str] = Counter()
         for place, body in enumerate(records.column("value").to_pylist()):
             try:
-                parsed = parse_body(self._format, body or b"")
+                parsed = self._parsed(body or b"")
                 if isinstance(parsed, Notice):
                     self._notice(parsed, notices)
                     empty.append(place)
@@ -106,9 +108,17 @@ class ChangeBodies:
                     empty.append(place)
                     continue
                 rows += [self._row(place, change) for change in ours]
+            except ConfigError:
+                raise
             except ValueError as error:
                 bad.append(BadBody(place, str(error).splitlines()[0]))
         return Decoded(self._batch(rows), [row.place for row in rows], bad, empty, notices)
+
+    def _parsed(self, body: bytes) -> list[Change] | Notice:
+        read = body if self._framed is None else self._framed.read(body)
+        if isinstance(read, bytes):
+            return parse_body(self._format, read)
+        return parse_document(self._format, read)
 
     def _notice(self, notice: Notice, notices: Counter[str]) -> None:
         if notice.kind in ("ddl", "truncate"):

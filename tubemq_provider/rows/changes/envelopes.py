@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from tubemq_provider.rows.changes.values import BadValue
 
-__all__ = ["FORMATS", "Change", "Notice", "parse_body"]
+__all__ = ["FORMATS", "Change", "Notice", "parse_body", "parse_document"]
 
 FORMATS: Final = ("debezium", "canal", "maxwell", "ogg")
 
@@ -66,6 +66,11 @@ def parse_body(format_: str, body: bytes) -> list[Change] | Notice:
         return Notice("tombstone")
     if not isinstance(document, dict):
         raise BadValue(f"it is JSON of another kind ({type(document).__name__}), not an object")
+    return parse_document(format_, document)
+
+
+def parse_document(format_: str, document: dict[str, Any]) -> list[Change] | Notice:
+    """Parse the document of one body of `format_`. Raises `BadValue` if it is not of the format."""
     try:
         return _READERS[format_](document)
     except (KeyError, TypeError, AttributeError, OverflowError, ArithmeticError) as error:

@@ -24,7 +24,11 @@ __all__ = ["UNAVAILABLE", "BadValue", "Reading", "Unavailable", "converter_of"]
 
 UNAVAILABLE: Final = "__debezium_unavailable_value"
 """Text of Debezium for a value that the source's log has not, because it did not change."""
-_UNAVAILABLE_BYTES: Final = binascii.b2a_base64(UNAVAILABLE.encode(), newline=False).decode()
+_UNAVAILABLE_TEXTS: Final = (
+    UNAVAILABLE,
+    binascii.b2a_base64(UNAVAILABLE.encode(), newline=False).decode(),
+    UNAVAILABLE.encode(),
+)
 
 Kind = Mapping[str, Any]
 Convert = Callable[[Any, Kind], Any]
@@ -76,7 +80,7 @@ def converter_of(type_: pa.DataType, reading: Reading) -> Convert:
     def checked(value: Any, kind: Kind) -> Any:
         if value is None:
             return None
-        if value in (UNAVAILABLE, _UNAVAILABLE_BYTES) or value == [UNAVAILABLE]:
+        if value in _UNAVAILABLE_TEXTS or value == [UNAVAILABLE]:
             raise Unavailable("the record does not have the value, which did not change")
         try:
             return convert(value, kind)
@@ -126,7 +130,7 @@ def _nested(type_: pa.DataType, reading: Reading) -> Convert:
         of_item = converter_of(type_.item_type, reading)
         return lambda value, kind: [
             (of_key(key, {}), of_item(one, kind.get("values") or {}))
-            for key, one in _of(value, dict, type_).items()
+            for key, one in _of(_mapping(value), dict, type_).items()
         ]
     members = {member.name: converter_of(member.type, reading) for member in type_}
 
@@ -139,6 +143,11 @@ def _nested(type_: pa.DataType, reading: Reading) -> Convert:
         }
 
     return struct
+
+
+def _mapping(value: Any) -> Any:
+    """Return a map of Avro, which Arrow has as a list of pairs, as that of JSON."""
+    return dict(value) if isinstance(value, list) else value
 
 
 def _of(value: Any, expected: type, type_: pa.DataType) -> Any:
@@ -225,6 +234,8 @@ def _unscaled(text: Any, scale: int) -> Decimal:
 
 
 def _base64(text: Any) -> bytes:
+    if isinstance(text, bytes):  # of Avro
+        return text
     if not isinstance(text, str):
         raise BadValue(f"{text!r} is no Base64")
     try:
@@ -234,6 +245,8 @@ def _base64(text: Any) -> bytes:
 
 
 def _bytes(value: Any, reading: Reading) -> bytes:
+    if isinstance(value, bytes):  # of Avro
+        return value
     if not isinstance(value, str):
         raise BadValue(f"{value!r} is no text, in which JSON holds bytes")
     if reading.bytes == "base64":
@@ -270,6 +283,12 @@ def _instant(value: Any, kind: Kind, reading: Reading, *, zoned: bool) -> dateti
     if isinstance(value, int) and not isinstance(value, bool):
         read = _EPOCH + timedelta(microseconds=_micros(value, kind, reading))
         return read.replace(tzinfo=UTC) if zoned else read
+    if isinstance(value, datetime):  # of Avro's logical types, whose instants are UTC
+        return (
+            value
+            if zoned == (value.tzinfo is not None)
+            else value.replace(tzinfo=UTC if zoned else None)
+        )
     if not isinstance(value, str):
         raise BadValue(f"{value!r} is no time")
     read = datetime.fromisoformat(_fine(value.strip(), reading))

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tubemq_provider.rows.ddl import quoted
-from tubemq_provider.windows.errors import ChangeOrderUnclear
+from tubemq_provider.sinks._deleted_keys import refuse_moved
 from tubemq_provider.windows.following import OP, Following
 
 if TYPE_CHECKING:
@@ -64,15 +64,4 @@ def _refuse_other_partition(table: DeltaTable, changes: pa.Table, following: Fol
     first = following.key[0]
     wanted = pc.field(first).isin(pc.unique(changes.column(first)))
     there = table.to_pyarrow_dataset().to_table(columns=columns, filter=wanted)
-    there = there.cast(changes.select(columns).schema)
-    both = there.join(
-        changes.select(columns), list(following.key), join_type="inner", right_suffix="_now"
-    )
-    moved = both.filter(pc.not_equal(both.column("partition"), both.column("partition_now")))
-    if moved.num_rows:
-        row = moved.slice(0, 1).to_pylist()[0]
-        raise ChangeOrderUnclear(
-            f"a key came from partition {row['partition']} before, and comes from "
-            f"{row['partition_now']} now, so that nothing says which change is the last; name a "
-            "column that orders them in version="
-        )
+    refuse_moved(there, changes.select(columns), list(following.key))

@@ -498,6 +498,9 @@ class DeltaSink(TableSink):
             raise CommitRefused(f"{self._storage.url}: {gist(exc)}") from None
         except Exception as exc:  # noqa: BLE001 (reported by kind, and a retry checks first)
             raise CommitUnclear(f"{self._storage.url}: {gist(exc)}") from None
+        if table.version() == before:
+            # delta-rs commits nothing for a merge without an effect.
+            self._commit_through(table, window)
         self._committed = window.token, before
 
     def _passes_recheck(self, table: LoadedTable) -> bool:

@@ -2,7 +2,7 @@
 
 pyiceberg's own upsert and delete make a snapshot each, so that the window would be two; and they
 compare by an expression with every key. Here keys are joined file by file: files without a
-changed key stay as they are, of others the remaining rows are written anew, together with the
+changed key stay as they are, of others the remaining rows are written again, together with the
 changed ones. In memory are the changed rows, one file, and up to `_REWRITE_BYTES` of rows that
 remain. This module must not decide whether a window is in the table.
 """
@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from tubemq_provider.windows.errors import ChangeOrderUnclear
+from tubemq_provider.sinks._deleted_keys import refuse_moved
 from tubemq_provider.windows.following import OP, Following
 
 if TYPE_CHECKING:
@@ -86,7 +86,6 @@ def merge(change: Transaction, table: Table, files: Sequence[Path], following: F
     try:
         for file, pairs, read in _files_with(table, changes, following):
             if following.version is None:
-                _refuse_other_partition(pairs, following)
                 newer = pairs
             else:
                 old = pairs.column(f"{following.version}_old")
@@ -158,6 +157,8 @@ def _files_with(
     schema = table.schema()
     for task in table.scan(row_filter=_range_of(changes, following, schema)).plan_files():
         there = rows_of(task, schema.select(*names)).select(names).cast(staged.select(names).schema)
+        if following.version is None:
+            refuse_moved(there, staged.select(names), list(following.key))
         if beside in following.key:
             there = there.append_column(f"{beside}_old", there.column(beside))
         else:
@@ -183,18 +184,3 @@ def _range_of(changes: pa.Table, following: Following, schema: Any) -> Any:
     least: Any = GreaterThanOrEqual  # mypy takes the arguments for those of its model
     most: Any = LessThanOrEqual
     return And(least(name, ends["min"]), most(name, ends["max"]))
-
-
-def _refuse_other_partition(pairs: pa.Table, following: Following) -> None:
-    import pyarrow.compute as pc
-
-    if "partition" in following.key:
-        return
-    moved = pairs.filter(pc.not_equal(pairs.column("partition"), pairs.column("partition_old")))
-    if moved.num_rows:
-        row = moved.slice(0, 1).to_pylist()[0]
-        raise ChangeOrderUnclear(
-            f"a key came from partition {row['partition_old']} before, and comes from "
-            f"{row['partition']} now, so that nothing says which change is the last; name a "
-            "column that orders them in version="
-        )

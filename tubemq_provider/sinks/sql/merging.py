@@ -1,14 +1,16 @@
 """Changes merged into a table, inside of the transaction that publishes their window.
 
-The staged rows, one for each key, go into a temporary table; then rows of the target whose key has
-a change that is not older are deleted, and the changed rows inserted. Both statements are plain
-SQL, which every database has. This module opens no connection and ends no transaction.
+The staged rows, one for each key, go into a temporary table, from which those leave that are older
+than the row of the target; then rows of the target that have a change are deleted, and the changed
+rows inserted. The statements are plain SQL, and read as much of the target as its index on the key
+says. This module opens no connection and ends no transaction.
 """
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa  # noqa: TID253 (only reached by the sink that needs it)
 import sqlalchemy as sa  # noqa: TID253
@@ -17,13 +19,34 @@ from tubemq_provider.sinks.sql.types import RowWriter
 from tubemq_provider.windows.errors import ChangeOrderUnclear
 from tubemq_provider.windows.following import OP, Following
 
-__all__ = ["Merge", "index_key"]
+__all__ = ["Merge", "deleted_keys", "index_key"]
+
+_MOST_NAME: Final = 48
+"""Longest name of a target that fits behind the prefix of the table beside it."""
 
 
 def index_key(writer: RowWriter, following: Following) -> None:
     """Give a table that is yet to be made a unique index on the key."""
     columns = [_column(writer.table, name) for name in following.key]
     sa.Index(f"{writer.table.name}_key", *columns, unique=True)
+
+
+def deleted_keys(writer: RowWriter, following: Following) -> sa.Table | None:
+    """Return the table beside the target that keeps the partitions of deleted keys; None where a
+    version orders changes, or deleted rows stay."""
+    if not following.notes_deleted:
+        return None
+    target = writer.table
+    names = [*following.key, *([] if "partition" in following.key else ["partition"])]
+    digest = hashlib.sha256(target.name.encode()).hexdigest()[:16]
+    return sa.Table(
+        f"tubemq_deleted_{target.name if len(target.name) <= _MOST_NAME else digest}",
+        sa.MetaData(schema=target.schema),
+        *(
+            sa.Column(name, _column(target, name).type, primary_key=name in following.key)
+            for name in names
+        ),
+    )
 
 
 def _column(table: sa.Table, name: str) -> sa.Column[Any]:
@@ -34,9 +57,15 @@ class Merge:
     """Merge of one window's changes into the table of `writer`; `staged` are the files' columns."""
 
     def __init__(
-        self, following: Following, writer: RowWriter, staged: pa.Schema | None, token: str
+        self,
+        following: Following,
+        writer: RowWriter,
+        staged: pa.Schema | None,
+        token: str,
+        deleted: sa.Table | None,
     ) -> None:
         self._following = following
+        self._deleted = deleted
         self._target = writer.table
         self._staged = staged or pa.schema([])
         self._name = f"tubemq_changes_{token[:12]}"
@@ -57,19 +86,21 @@ class Merge:
         if self._writer is None:
             return
         staged, target, following = self._writer.table, self._target, self._following
-        same_key = sa.and_(
-            *(_column(staged, name) == _column(target, name) for name in following.key)
-        )
+        if connection.dialect.name == "postgresql":  # which knows nothing of a new table
+            quoted = connection.dialect.identifier_preparer.format_table(staged)
+            connection.execute(sa.text(f"ANALYZE {quoted}"))
         if following.version is None:
-            self._refuse_other_partition(connection, staged, same_key)
-            not_older = same_key
+            self._refuse_other_partition(connection, staged, target)
         else:
             new, old = (
                 self._comparable(connection, _column(table, following.version))
                 for table in (staged, target)
             )
-            not_older = sa.and_(same_key, sa.or_(old.is_(None), new >= old))
-        connection.execute(target.delete().where(sa.exists().where(not_older).correlate(target)))
+            newer_there = sa.and_(self._same_key(staged, target), old > new)
+            connection.execute(
+                staged.delete().where(sa.exists().where(newer_there).correlate(staged))
+            )
+        connection.execute(target.delete().where(self._has_change(target, staged)))
         names = [column.name for column in target.columns]
         cells: list[Any] = []
         for name in names:
@@ -77,18 +108,41 @@ class Merge:
                 cells.append(sa.case((_column(staged, OP) == "d", sa.true()), else_=sa.false()))
             else:
                 cells.append(_column(staged, name))
-        rows = sa.select(*cells).where(sa.not_(sa.exists().where(same_key).correlate(staged)))
+        rows = sa.select(*cells)
         if not following.soft_delete:
             rows = rows.where(_column(staged, OP) != "d")
         connection.execute(target.insert().from_select(list(target.columns), rows))
+        if self._deleted is not None:
+            self._note_deleted(connection, staged, self._deleted)
         self._writer.table.drop(connection)
 
-    def _refuse_other_partition(
-        self, connection: sa.Connection, staged: sa.Table, same_key: sa.ColumnElement[bool]
-    ) -> None:
-        moved = sa.select(_column(self._target, "partition"), _column(staged, "partition")).where(
-            same_key, _column(self._target, "partition") != _column(staged, "partition")
+    def _note_deleted(self, connection: sa.Connection, staged: sa.Table, deleted: sa.Table) -> None:
+        """Note the keys that the window deletes with their partition, and forget those of which it
+        brings a row."""
+        self._refuse_other_partition(connection, staged, deleted)
+        connection.execute(deleted.delete().where(self._has_change(deleted, staged)))
+        names = [column.name for column in deleted.columns]
+        rows = sa.select(*(_column(staged, name) for name in names))
+        rows = rows.where(_column(staged, OP) == "d")
+        connection.execute(deleted.insert().from_select(names, rows))
+
+    def _has_change(self, table: sa.Table, staged: sa.Table) -> sa.ColumnElement[bool]:
+        """Return the condition of rows whose key has a staged change, in a form for which databases
+        look the staged keys up in the table's index, and do not read the whole table."""
+        key = [_column(table, name) for name in self._following.key]
+        keys = sa.select(*(_column(staged, name) for name in self._following.key))
+        return key[0].in_(keys) if len(key) == 1 else sa.tuple_(*key).in_(keys)
+
+    def _same_key(self, staged: sa.Table, other: sa.Table) -> sa.ColumnElement[bool]:
+        return sa.and_(
+            *(_column(staged, name) == _column(other, name) for name in self._following.key)
         )
+
+    def _refuse_other_partition(
+        self, connection: sa.Connection, staged: sa.Table, other: sa.Table
+    ) -> None:
+        before, now = _column(other, "partition"), _column(staged, "partition")
+        moved = sa.select(before, now).where(self._same_key(staged, other), before != now)
         row = connection.execute(moved.limit(1)).first()
         if row is not None:
             raise ChangeOrderUnclear(

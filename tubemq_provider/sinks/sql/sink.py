@@ -325,9 +325,10 @@ class SqlSink(Sink):
                 self._delete_rows(connection, plan.window_id)
             progress("window row written")
             if writer is not None and self._following is not None:
-                from tubemq_provider.sinks.sql.merging import Merge
+                from tubemq_provider.sinks.sql.merging import Merge, deleted_keys
 
-                merge = Merge(self._following, writer, _schema_of(files), token)
+                deleted = deleted_keys(writer, self._following)
+                merge = Merge(self._following, writer, _schema_of(files), token, deleted)
                 for path in files:
                     merge.stage(connection, path, plan.window_id)
                     progress("file inserted")
@@ -397,7 +398,7 @@ class SqlSink(Sink):
 
     def _prepare(self, files: list[Path]) -> RowWriter | None:
         """Make the tables; what writes rows of these files, None if there are no files."""
-        from tubemq_provider.sinks.sql.merging import index_key
+        from tubemq_provider.sinks.sql.merging import deleted_keys, index_key
         from tubemq_provider.sinks.sql.types import RowWriter
 
         self.make(self.windows)
@@ -409,6 +410,8 @@ class SqlSink(Sink):
         writer = RowWriter(self._name, self._schema, schema, self._engine.dialect)
         if self._following is not None:
             index_key(writer, self._following)
+            if (deleted := deleted_keys(writer, self._following)) is not None:
+                self.make(deleted)
         self.make(writer.table)
         writer.check(self._engine)
         return writer
