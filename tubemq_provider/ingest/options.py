@@ -88,6 +88,8 @@ def options_of(model: type[BaseModel]) -> Mapping[str, Option]:
 
 def default_of(field: FieldInfo) -> Any:
     """Return the default of an optional field."""
+    if field.default is None or isinstance(field.default, (str, int)):
+        return field.default  # needs no copy
     return field.get_default(call_default_factory=True)
 
 
