@@ -59,6 +59,7 @@ class WindowRun(RunBase, ABC):
     - `watch`: receives what the engine reports; points of the engine go to the observer.
     - `mirror`: optional; its failure is a warning, never an error.
     - `cleared`: a user cleared the finished task to have it done again; see `OnClear`.
+    - `progress`: what was read of the group's progress just before, so that it is not read twice.
     - `columns`: returns the `pyarrow.Schema` that the engine will write, None while it is unknown.
     """
 
