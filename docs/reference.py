@@ -25,13 +25,20 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 PUBLIC = ROOT / "docs" / "public.toml"
+EXAMPLES = ROOT / "docs" / "examples.toml"
 PAGES = ROOT / "build" / "docs" / "reference"
 
 Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 _DEFINITIONS = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 _WIDTH = 96
+_OTHERS = (("modes", ()), ("via", ""), ("writes", False), ("optional", False), ("template", False))
+_OPERATORS = {
+    (): "both operators",
+    ("cursor",): "`TubeMQCursorIngestOperator`",
+    ("time",): "`TubeMQWindowIngestOperator`",
+}
 _PROTOCOLS = "tubemq_provider.windows.protocols"
-_OPTIONS = "tubemq_provider.ingest.arguments"
+_OPTIONS = "tubemq_provider.ingest.fields"
 
 
 @dataclass(frozen=True)
@@ -62,9 +69,28 @@ class Reference:
             lines += [f"## {module}", "", *self._names(module, found)]
         self.pages[f"{name}.md"] = "\n".join(lines).rstrip() + "\n"
 
+    def add_arguments(self) -> None:
+        """Add the page of the options of an ingest: a block for each, with its example."""
+        examples = tomllib.loads(EXAMPLES.read_text(encoding="utf-8"))
+        lines = ["# Arguments of the ingest operators", "", _ARGUMENTS_INTRODUCTION, ""]
+        for option in _table():
+            if option.name not in examples:
+                self.problems.append(f"{option.name}: no example in docs/examples.toml")
+                continue
+            lines += [f"## {option.name}", "", _sentence(option.doc), ""]
+            lines += [*(f"- {fact}" for fact in _facts(option)), ""]
+            lines += ["```python", *_example(option, examples[option.name]), "```"]
+            lines.append("")
+        self.problems += [
+            f"{name}: an example in docs/examples.toml of no option"
+            for name in examples.keys() - {option.name for option in _table()}
+        ]
+        self.pages["arguments.md"] = "\n".join(lines)
+
     def add_index(self, titles: dict[str, str], also: list[str]) -> None:
         lines = ["# Reference", "", "All that is public. In Python:", ""]
         lines += [f"- [{title}]({name}.md)" for name, title in titles.items()]
+        lines.append("- [Arguments of the ingest operators](arguments.md), each with an example")
         lines += [
             "",
             "What is stored or typed is public, too:",
@@ -110,6 +136,7 @@ class Listed:
     via: str = ""
     writes: bool = False
     optional: bool = False
+    template: bool = False
 
 
 @cache
@@ -118,7 +145,7 @@ def _table() -> tuple[Listed, ...]:
     model = next(
         node
         for node in _tree(_OPTIONS).body
-        if isinstance(node, ast.ClassDef) and node.name == "IngestArguments"
+        if isinstance(node, ast.ClassDef) and node.name == "IngestFields"
     )
     return tuple(
         Listed(node.target.id, _default(node.value), *_literals(call))
@@ -129,10 +156,47 @@ def _table() -> tuple[Listed, ...]:
     )
 
 
+_ARGUMENTS_INTRODUCTION = """\
+Every argument of `TubeMQCursorIngestOperator` and `TubeMQWindowIngestOperator`. RocketMQ's two
+operators and Dagster's assets have the same ones. An example shows the arguments that belong
+together; what it leaves out is `task_id`, `topic`, `group`, `path`, and for the cursor
+`initial_position`. [Windows from an Airflow Dag](../airflow.md) says which to choose."""
+
+
+def _sentence(text: str) -> str:
+    text = text[:1].upper() + text[1:] if text[:1].isalpha() else text
+    return text.replace("``", "`")
+
+
+def _facts(option: Listed) -> Iterator[str]:
+    yield f"For {_OPERATORS[option.modes]}."
+    if option.via:
+        yield f"A member of the value of `{option.via}`."
+    if option.default is None and not option.optional:
+        yield "Has no default."
+    elif option.default is not None:
+        yield f"Default: `{ast.unparse(option.default)}`."
+    if option.template:
+        yield "May be a Jinja template."
+
+
+def _example(option: Listed, arguments: str) -> Iterator[str]:
+    """Yield the lines of a call with `arguments`, one in a line."""
+    text = f"dict({arguments})"
+    call = ast.parse(text, mode="eval").body
+    assert isinstance(call, ast.Call)
+    kind = "Window" if option.modes == ("time",) else "Cursor"
+    yield f"TubeMQ{kind}IngestOperator("
+    yield "    ...,"
+    for item in call.keywords:
+        yield f"    {item.arg}={ast.get_source_segment(text, item.value)},"
+    yield ")"
+
+
 def _literals(call: ast.Call) -> Iterator[Any]:
     named = {item.arg: item.value for item in call.keywords}
     yield ast.literal_eval(call.args[0])
-    for name, default in (("modes", ()), ("via", ""), ("writes", False), ("optional", False)):
+    for name, default in _OTHERS:
         yield ast.literal_eval(named[name]) if name in named else default
 
 
@@ -273,7 +337,9 @@ def _members(module: str, node: ast.ClassDef) -> Iterator[ast.FunctionDef | ast.
 
 def _own_members(node: ast.ClassDef) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
     for item in node.body:
-        if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef) and not _is_overload(item):
+        if not isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef) or _is_overload(item):
+            continue
+        if not item.name.startswith("test_"):  # of a suite: its name is its description
             yield item
 
 
@@ -345,6 +411,7 @@ def main() -> int:
     reference.add_index({name: room["title"] for name, room in rooms.items()}, also)
     for name, room in rooms.items():
         reference.add_page(name, room["title"], room["modules"])
+    reference.add_arguments()
     shutil.rmtree(PAGES, ignore_errors=True)
     PAGES.mkdir(parents=True)
     for name, text in reference.pages.items():

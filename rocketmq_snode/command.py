@@ -17,7 +17,9 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
+from difflib import get_close_matches
 from pathlib import Path
+from typing import NoReturn
 
 from rocketmq_client import errors
 from rocketmq_client.config import ClientConfig
@@ -75,9 +77,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
+class _Parser(argparse.ArgumentParser):
+    """Parser that answers a wrong word with the near ones besides the whole list."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print usage and message; exit with 2."""
+        wrong, listed, choices = message.partition(" (choose from ")
+        words = [word.strip("' )") for word in choices.split(",")]
+        if near := get_close_matches(wrong.rpartition(": ")[2].strip("'"), words if listed else []):
+            message += f"; did you mean {' or '.join(map(repr, near))}?"
+        super().error(message)
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = _with_examples(
-        argparse.ArgumentParser(prog="rocketmq-snode", description="RocketMQ service node."),
+        _Parser(prog="rocketmq-snode", description="RocketMQ service node."),
         "rocketmq-snode serve --config snode.toml",
         "rocketmq-snode list ns1:9876",
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urlsplit
 
-from airflow.sdk import Asset
+from airflow.sdk import Asset, AssetAlias
 
 from tubemq_provider.sinks.factory import sink_uri
 from tubemq_provider.windows.plan import CLUSTER_PATTERN
@@ -27,6 +27,7 @@ __all__ = [
     "offsets_asset",
     "sanitize_uri",
     "sink_asset",
+    "tables_alias",
     "to_openlineage",
     "topic_asset",
     "without",
@@ -89,6 +90,14 @@ def sink_asset(spec: str) -> Asset:
     """
     uri = sink_uri(spec).rstrip("/")
     return Asset(name=uri, uri=uri, group=GROUP)
+
+
+def tables_alias(offsets: Asset) -> AssetAlias:
+    """Return the alias under which a task with routes announces its tables.
+
+    They are known only when records of theirs come. `offsets` is the group's offsets asset.
+    """
+    return AssetAlias(name=f"{offsets.name}/tables", group=GROUP)
 
 
 def to_openlineage(asset: Asset, lineage_context: object) -> Any:  # noqa: ARG001

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["Block", "Command", "blocks", "commands", "prints"]
+__all__ = ["Block", "Command", "blocks", "commands", "prints", "steps"]
 
 _FENCE = re.compile(r"^```(\w+)([^\n]*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+_STEP = re.compile(rf"{_FENCE.pattern}|^<!-- run: (.*?) -->$", re.DOTALL | re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,12 @@ class Block:
         """True if the last command of the block fails, as the page says."""
         return "fails" in self.words.split()
 
+    @property
+    def not_run(self) -> str:
+        """Why no test runs the block, or ""."""
+        found = re.search(r'not-run="([^"]+)"', self.words)
+        return found[1] if found else ""
+
 
 class Command(NamedTuple):
     """A command after ``$``, and the lines that the page prints below it."""
@@ -47,6 +54,15 @@ def blocks(page: Path) -> Iterator[Block]:
     """Yield the fenced blocks of a page that name a language, in order."""
     for language, words, text in _FENCE.findall(page.read_text()):
         yield Block(language, words.strip(), text)
+
+
+def steps(page: Path) -> Iterator[Block]:
+    """Yield the blocks of a page, and its comments ``<!-- run: … -->`` as blocks of ``hidden``.
+
+    A comment makes what a page supposes: that retention has deleted records, for instance.
+    """
+    for language, words, text, hidden in _STEP.findall(page.read_text()):
+        yield Block("hidden", "", hidden) if hidden else Block(language, words.strip(), text)
 
 
 def commands(block: Block) -> list[Command]:

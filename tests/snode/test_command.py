@@ -341,6 +341,10 @@ def test_a_wrong_word_lists_the_commands(capsys) -> None:
     code, _, said = ended(["lst"], capsys)
     assert code == 2
     assert all(word in said for word in ("serve", "list", "completion"))
+    assert said.endswith("; did you mean 'list'?\n")
+    assert "did you mean" not in ended(["nonsense"], capsys)[2]
+    assert said.count("rocketmq-snode: error:") == 1
+    assert "mean 'json' or 'jsonl'?" in ended(["list", "ns1", "-o", "jsno"], capsys)[2]
     assert "COMMAND" in ended([], capsys)[2]
 
 

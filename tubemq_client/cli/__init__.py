@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import signal
 import sys
+from importlib.util import find_spec
 
 from tubemq_client import errors
 
@@ -22,11 +23,18 @@ def main() -> None:
         sys.stderr.write("tubemq: standard output is closed; to show nothing, use >/dev/null\n")
         raise SystemExit(2)
     try:
-        import rich  # noqa: F401 - typer needs it, but only once it has something to show
-
-        from tubemq_client.cli.app import build_app
+        for package in ("typer", "rich"):  # typer needs rich once it has something to show
+            if find_spec(package) is None:
+                raise ModuleNotFoundError(f"No module named {package!r}", name=package)
     except ImportError as error:
         sys.stderr.write(f"tubemq: {errors.require_extra('cli', error)}\n")
         raise SystemExit(2) from None
+    if sys.argv[1:] in (["--help"], ["-h"]):
+        from tubemq_client.cli.commands import help_text
+
+        print(help_text())
+        return
+    from tubemq_client.cli.app import build_app
+
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     build_app()(prog_name="tubemq")

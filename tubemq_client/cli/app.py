@@ -21,7 +21,7 @@ import typer
 from typer.core import TyperGroup
 
 from tubemq_client import __version__, errors
-from tubemq_client.cli.commands import COMMANDS, EXAMPLES
+from tubemq_client.cli.commands import COMMANDS, DESCRIPTION, EXAMPLES, OPTIONS
 from tubemq_client.terminal import VisibleFormatter, visible
 
 __all__ = ["build_app", "load_command"]
@@ -65,7 +65,7 @@ def build_app() -> typer.Typer:
     app = typer.Typer(
         name="tubemq",
         cls=_WordsOnDemand,
-        help="Produce to, read from and look at Apache InLong TubeMQ.",
+        help=DESCRIPTION,
         epilog=_examples(""),
         no_args_is_help=True,
         pretty_exceptions_enable=False,
@@ -125,7 +125,7 @@ def _options_before_commands(
     version: Annotated[
         bool,
         typer.Option(
-            "--version", "-V", callback=_print_version, is_eager=True, help="Show the version."
+            "--version", "-V", callback=_print_version, is_eager=True, help=OPTIONS["--version"]
         ),
     ] = False,
     config: Annotated[
@@ -133,7 +133,7 @@ def _options_before_commands(
         typer.Option(
             metavar="FILE",
             envvar="TUBEMQ_CONFIG",
-            help="Options of the connection: TOML with our names, or an INI file of the C++ SDK.",
+            help=OPTIONS["--config"],
         ),
     ] = None,
 ) -> None:

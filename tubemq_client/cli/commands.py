@@ -6,9 +6,28 @@ lines with the docstrings, and parse every example.
 
 from __future__ import annotations
 
+import shutil
+import textwrap
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-__all__ = ["COMMANDS", "EXAMPLES", "CommandEntry"]
+__all__ = ["COMMANDS", "DESCRIPTION", "EXAMPLES", "OPTIONS", "CommandEntry", "help_text"]
+
+DESCRIPTION: Final = "Produce to, read from and look at Apache InLong TubeMQ."
+
+OPTIONS: Final = {
+    "--version": "Show the version.",
+    "--config": "Options of the connection: TOML with our names, or an INI file of the C++ SDK.",
+    "--install-completion": "Install completion for the current shell.",
+    "--show-completion": (
+        "Show completion for the current shell, to copy it or customize the installation."
+    ),
+    "--help": "Show this message and exit.",
+}
+"""Options before a command, and their help."""
+
+_LETTERS: Final = {"--version": ", -V", "--config": " FILE", "--help": ", -h"}
+_WIDTH_OF_NAMES: Final = 24
 
 
 class CommandEntry(NamedTuple):
@@ -64,6 +83,9 @@ COMMANDS: Final = {
     "offsets": CommandEntry(
         "offsets", "offsets", "Show, set, copy and remove the positions of a group."
     ),
+    "completion": CommandEntry(
+        "completion", "completion", "Print the completion script of a shell."
+    ),
 }
 """Commands by their word, in the order of the list."""
 
@@ -89,6 +111,10 @@ EXAMPLES: Final = {
     "read-range": (
         "tubemq read-range orders 1:0 0 2800",
         "tubemq read-range orders 1:0 0 2800 -o json",
+    ),
+    "completion": (
+        "tubemq completion bash > ~/.local/share/bash-completion/completions/tubemq",
+        "tubemq completion fish | source",
     ),
     "doctor": (
         "tubemq doctor --masters m1:8715 --admin http://m1:8080",
@@ -149,3 +175,26 @@ EXAMPLES: Final = {
     ),
 }
 """Examples by the words of a command; every `--help` ends with its own."""
+
+
+def help_text() -> str:
+    """Return the answer to `tubemq --help`, made without typer: importing it takes longer than all
+    the rest."""
+    options = {f"{name}{_LETTERS.get(name, '')}": text for name, text in OPTIONS.items()}
+    summaries = {word: entry.summary for word, entry in COMMANDS.items()}
+    lines = ["Usage: tubemq [OPTIONS] COMMAND [ARGS]...", "", DESCRIPTION]
+    lines += ["", "Options:", *_columns(options.items())]
+    lines += ["", "Commands:", *_columns(summaries.items())]
+    lines += ["", "Examples:", *(f"  $ {line}" for line in EXAMPLES[""])]
+    lines += ["", "Options and examples of a command: tubemq COMMAND --help"]
+    return "\n".join(lines)
+
+
+def _columns(rows: Iterable[tuple[str, str]]) -> list[str]:
+    width = max(48, min(shutil.get_terminal_size().columns, 100))
+    lines = []
+    for name, text in rows:
+        first, *more = textwrap.wrap(text, width - _WIDTH_OF_NAMES - 2)
+        lines.append(f"  {name:<{_WIDTH_OF_NAMES}}{first}")
+        lines += [" " * (_WIDTH_OF_NAMES + 2) + line for line in more]
+    return lines

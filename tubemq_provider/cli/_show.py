@@ -1,4 +1,5 @@
-"""Output of commands: tables, JSON or YAML on standard output, questions first, short errors.
+"""Output of commands: tables, JSON (also as lines) or YAML on standard output, questions first,
+and short errors.
 
 Airflow's own console wraps JSON at the width of a terminal, so this module prints plainly.
 """
@@ -50,21 +51,30 @@ def command(function: Callable[[Any], int | None]) -> Callable[[Any], None]:
 
 
 def say(args: Any, rows: Sequence[Row], document: object = None) -> None:
-    """Print `rows` as a table, or `document` (default: the rows) as JSON or YAML."""
-    if args.output in ("json", "yaml"):
-        show_document(args, list(rows) if document is None else document)
+    """Print `rows` as a table or JSON lines, or `document` (default: the rows) as JSON or YAML."""
+    if is_document(args):
+        whole = document is None or args.output == "jsonl"
+        show_document(args, list(rows) if whole else document)
     else:
         print(table(rows, colours=args.output == "table" and _is_terminal()))
 
 
 def show_document(args: Any, document: object) -> None:
-    """Print a document as JSON or YAML."""
+    """Print a document as JSON or YAML, or each of its rows as a line of JSON."""
     if args.output == "yaml":
         yaml: Any = import_module("yaml")
         plain = json.loads(json.dumps(document, default=str))
         print(visible(yaml.safe_dump(plain, sort_keys=False).rstrip(), lines=True))
+    elif args.output == "jsonl":
+        for row in document if isinstance(document, list) else [document]:
+            print(visible_json(json.dumps(row, default=str)))
     else:
         print(visible_json(json.dumps(document, indent=1, default=str)))
+
+
+def is_document(args: Any) -> bool:
+    """Return True for formats that programs parse as a whole."""
+    return args.output in ("json", "jsonl", "yaml")
 
 
 def people(args: Any) -> bool:
@@ -111,7 +121,7 @@ def _coloured(padded: str, text: str, number: int) -> str:
 
 def changed(args: Any, before: object, after: object) -> None:
     """Print the state before and after a change."""
-    if args.output in ("json", "yaml"):
+    if is_document(args):
         show_document(args, {"before": before, "after": after})
         return
     for name, value in (("before: ", before), ("after:  ", after)):

@@ -6,7 +6,7 @@ Airflow's definitions; the code of a command is loaded when it runs.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from airflow.cli.cli_config import ActionCommand, Arg, GroupCommand, lazy_load_command
 
@@ -14,8 +14,8 @@ _arg: Any = Arg  # its constructor has no types
 
 _OUTPUT = _arg(
     ("-o", "--output"),
-    help="table (default), plain (no colours, no notes), json or yaml",
-    choices=("table", "plain", "json", "yaml"),
+    help="table (default), plain (no colours, no notes), json, jsonl (a row per line) or yaml",
+    choices=("table", "plain", "json", "jsonl", "yaml"),
     default="table",
 )
 _VERBOSE = _arg(("-v", "--verbose"), help="also show log lines", action="store_true")
@@ -76,15 +76,87 @@ _EPOCH = _arg(("--epoch",), help="an epoch of the group (default: the current on
 _MAX_RECORDS = _arg(("--max-records",), help="the operator's max_records", type=int)
 _WATCH = _arg(("--watch",), help="repeat at this interval (seconds), until Ctrl-C", type=float)
 _LOOKS = _arg(("--looks",), help="with --watch: stop after this many checks", type=int)
+_ROUTES = _arg(("--routes",), help="the operator's routes: JSON, or a file of it", required=True)
+_ROUTE = _arg(("--route",), help="only this route, by its value or pattern")
 _START = _arg(("--start",), help="begin of the interval, RFC 3339")
 _END = _arg(("--end",), help="end of the interval, exclusive, RFC 3339")
 
 
+_GROUP: Final = "main/orders/nightly"
+_DELTA: Final = "delta:/data/lake/orders"
+_ID: Final = "c-1-0f3a"
+
+EXAMPLES: Final = {
+    "tubemq": ("tubemq check", f"tubemq lag {_GROUP}"),
+    "offsets": ("tubemq offsets list", f"tubemq offsets show {_GROUP}"),
+    "windows": ("tubemq windows list", f"tubemq windows coverage --sink {_DELTA}"),
+    "offsets.list_groups": ("tubemq offsets list", "tubemq offsets list -o json"),
+    "offsets.show": (f"tubemq offsets show {_GROUP}", f"tubemq offsets show {_GROUP} -o jsonl"),
+    "previews.diff": (
+        f"tubemq offsets diff {_GROUP}",
+        f"tubemq offsets diff {_GROUP} --sink {_DELTA}",
+    ),
+    "offsets.set_position": (
+        f"""tubemq offsets set {_GROUP} --offsets '{{"1:0": 2800, "1:1": 0}}'""",
+    ),
+    "epochs.begin": (
+        f"tubemq offsets epoch {_GROUP} second",
+        f"tubemq offsets epoch {_GROUP} second --begin stable --yes",
+    ),
+    "offsets.adopt": (
+        f"tubemq offsets adopt {_GROUP}",
+        f"tubemq offsets adopt {_GROUP} --window {_ID} --yes",
+    ),
+    "offsets.rebuild": (
+        f"tubemq offsets rebuild {_GROUP} --sink {_DELTA}",
+        f"tubemq offsets rebuild {_GROUP} --drop-claims --yes",
+    ),
+    "boundaries.retire": (f"tubemq offsets retire {_GROUP} --sink {_DELTA} --broker 2",),
+    "boundaries.unfix": (
+        f"tubemq offsets unfix {_GROUP} --sink {_DELTA} --instant 2026-11-26T22:00:00Z",
+    ),
+    "windows.list_windows": (
+        f"tubemq windows list --asset {_GROUP}",
+        f"tubemq windows list --sink {_DELTA} -o jsonl",
+    ),
+    "windows.show": (
+        f"tubemq windows show {_ID} --asset {_GROUP}",
+        f"tubemq windows show {_ID} --sink {_DELTA} -o json",
+    ),
+    "previews.plan": (
+        f"tubemq windows plan {_GROUP}",
+        f"tubemq windows plan {_GROUP} --max-records 100000",
+    ),
+    "windows.verify": (
+        f"tubemq windows verify --sink {_DELTA}",
+        f"tubemq windows verify --sink s3://lake/orders --sink-conn-id lake --asset {_GROUP}",
+    ),
+    "windows.show_coverage": (
+        f"tubemq windows coverage --sink {_DELTA}",
+        f"tubemq windows coverage --sink {_DELTA} --start 2026-11-01T00:00:00Z",
+    ),
+    "checks.lag": (f"tubemq lag {_GROUP}", f"tubemq lag {_GROUP} --watch 10"),
+    "checks.check": ("tubemq check --conn-id tubemq_default", f"tubemq check --sink {_DELTA}"),
+}
+"""Examples by the function of a command, or the word of a group; every `--help` ends with them."""
+
+
+def _examples(key: str) -> str:
+    return "\n".join(["examples:", *(f"  airflow {line}" for line in EXAMPLES[key])])
+
+
 def _action(name: str, text: str, function: str, *arguments: Arg) -> ActionCommand:
-    function = f"tubemq_provider.cli.{function}"
     return ActionCommand(
-        name=name, help=text, func=lazy_load_command(function), args=(*arguments, _OUTPUT, _VERBOSE)
+        name=name,
+        help=text,
+        func=lazy_load_command(f"tubemq_provider.cli.{function}"),
+        args=(*arguments, _OUTPUT, _VERBOSE),
+        epilog=_examples(function),
     )
+
+
+def _group(name: str, text: str, *commands: ActionCommand | GroupCommand) -> GroupCommand:
+    return GroupCommand(name=name, help=text, subcommands=commands, epilog=_examples(name))
 
 
 _OFFSETS_COMMANDS = (
@@ -165,30 +237,35 @@ _WINDOW_COMMANDS = (
         "windows.show_coverage",
         *(_NEEDED_SINK, _SINK_CONN, _START, _END),
     ),
+    _action(
+        "tables",
+        "Tables of routed windows, with their rows and the windows that they failed to take",
+        "tables.show_tables",
+        *(_NEEDED_SINK, _SINK_CONN),
+    ),
+    _action(
+        "missed",
+        "Windows that were done before a route was there, and how to fill them",
+        "tables.show_missed",
+        *(_NEEDED_SINK, _SINK_CONN, _ROUTES, _ROUTE),
+    ),
 )
 
 
 def get_tubemq_commands() -> list[GroupCommand]:
     """Return the commands of this provider."""
     return [
-        GroupCommand(
-            name="tubemq",
-            help="Progress and windows of Apache InLong TubeMQ",
-            subcommands=(
-                GroupCommand("offsets", "Progress of groups", _OFFSETS_COMMANDS),
-                GroupCommand("windows", "Windows that were written", _WINDOW_COMMANDS),
-                _action(
-                    "lag",
-                    "Lag of a group",
-                    "checks.lag",
-                    *(_ASSET, _CONN, _WATCH, _LOOKS),
-                ),
-                _action(
-                    "check",
-                    "Try configuration, cluster and sink; --conn-id may be of either kind",
-                    "checks.check",
-                    *(_CONN, _SINK, _SINK_CONN),
-                ),
+        _group(
+            "tubemq",
+            "Progress and windows of Apache InLong TubeMQ",
+            _group("offsets", "Progress of groups", *_OFFSETS_COMMANDS),
+            _group("windows", "Windows that were written", *_WINDOW_COMMANDS),
+            _action("lag", "Lag of a group", "checks.lag", *(_ASSET, _CONN, _WATCH, _LOOKS)),
+            _action(
+                "check",
+                "Try configuration, cluster and sink; --conn-id may be of either kind",
+                "checks.check",
+                *(_CONN, _SINK, _SINK_CONN),
             ),
         )
     ]

@@ -13,12 +13,13 @@ from typing import Any
 
 from tubemq_client import errors
 from tubemq_client.terminal import visible
-from tubemq_provider.cli._show import command, people, say, show_document
+from tubemq_provider.cli._show import command, is_document, people, say, show_document
 from tubemq_provider.cli._sinks import sink_of
 from tubemq_provider.ingest.maintenance import instant_given
 from tubemq_provider.offsets.metadata_db import Group, groups
 from tubemq_provider.overview.accepted_windows import Accepted, accepted, digest
 from tubemq_provider.sinks.read import published_windows
+from tubemq_provider.sinks.routed import failed_tables
 from tubemq_provider.windows.coverage import coverage, report
 from tubemq_provider.windows.protocols import Marker, Sink
 
@@ -72,7 +73,7 @@ def show(args: Any) -> None:
         )
     if not any(window.values()):
         raise errors.ConfigError(f"nothing is known of {args.window_id}", subject="window")
-    if args.output in ("json", "yaml"):
+    if is_document(args):
         show_document(args, window)
     else:
         _print_window(args, window)
@@ -150,12 +151,26 @@ def show_coverage(args: Any) -> int:
     """Print the coverage of each group in a sink, with a calendar. Status 1 if incomplete."""
     instants = (("--start", args.start), ("--end", args.end))
     start, end = (instant_given(text, name) if text else None for name, text in instants)
-    scopes = coverage(published_windows(_named(args)), start=start, end=end)
-    if args.output in ("json", "yaml"):
-        show_document(args, [item.to_document() for item in scopes])
+    sink = _named(args)
+    scopes = coverage(published_windows(sink), start=start, end=end)
+    failed = failed_tables(sink)
+    if is_document(args):
+        tables = [
+            {"window": window_id, "table": name, "failed": entry["failed"]}
+            for window_id, entries in failed.items()
+            for name, entry in entries.items()
+        ]
+        more = {"failed_tables": tables} if tables else {}
+        show_document(args, [{**item.to_document(), **more} for item in scopes])
     else:
-        print(visible("\n\n".join(map(report, scopes)), lines=True) or "nothing found")
-    return 0 if scopes and all(item.complete for item in scopes) else 1
+        lines = [
+            f"{name} does not have {window_id}: {entry['failed']}"
+            for window_id, entries in failed.items()
+            for name, entry in entries.items()
+        ]
+        text = "\n\n".join([*map(report, scopes), *(["\n".join(lines)] if lines else [])])
+        print(visible(text, lines=True) or "nothing found")
+    return 0 if scopes and not failed and all(item.complete for item in scopes) else 1
 
 
 def _named(args: Any) -> Sink:
@@ -211,13 +226,15 @@ def _of_marker(marker: Marker) -> dict[str, object]:
         "window": plan.window_id,
         "group": plan.scope_in("").asset,
         "state": "written",
-        "records": marker.counts.total,
+        "records": sum(marker.counts.published.values()),
         "hash": plan.hash[:12],
     }
 
 
 def _counts(marker: Marker) -> dict[str, object]:
-    return {"records": dict(marker.counts.records), "bytes": marker.counts.bytes}
+    counts = marker.counts
+    tables = {"tables": dict(counts.tables)} if counts.tables else {}
+    return {"records": dict(counts.published), "bytes": counts.bytes, **tables}
 
 
 def _disagreements(
@@ -230,7 +247,7 @@ def _disagreements(
             yield f"{window_id} was accepted, but the sink has no marker of it"
         elif marker.plan.hash != event.hash:
             yield f"{window_id} was accepted with other ranges than the sink has"
-        elif digest(marker.counts.records) != event.counts:
+        elif digest(marker.counts.published) != event.counts:
             yield f"{window_id} was accepted with other counts than the sink has"
 
 

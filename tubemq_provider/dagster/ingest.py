@@ -5,7 +5,7 @@ as a user likes; an unpartitioned one continues from the cursor. Either way reco
 exactly once: a rerun finds the window's marker in the sink and writes nothing.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -31,6 +31,7 @@ from tubemq_provider.offsets.file import FileOffsetStore
 from tubemq_provider.offsets.file_claims import FileClaimStore
 from tubemq_provider.offsets.file_timeline import FileTimeline
 from tubemq_provider.sinks.factory import sink_for, sink_uri, sink_word
+from tubemq_provider.sinks.routed import Route, RoutedSink, RouteSet, escaped
 from tubemq_provider.sources.rocketmq.space import SPACE as ROCKETMQ
 from tubemq_provider.windows.canonical import sha256_hex
 from tubemq_provider.windows.errors import WindowNotReady, is_final
@@ -51,6 +52,7 @@ class _Ingest:
     arguments: IngestArguments
     sink: Sink
     claims: bool
+    open_table: Callable[[Route, str], Sink]
 
     def windows(
         self,
@@ -75,12 +77,15 @@ class _Ingest:
     ) -> WindowResult:
         arguments = self._of_cluster(resource)
         retry = context.op_execution_context.retry_number
+        sink, routes = self.sink, arguments.route_set
+        if routes is not None:
+            sink = RoutedSink(sink, routes, self.open_table)
         samples = FileTimeline(resource.directory(arguments.topic, arguments.group))
         with ExitStack() as stack:
             job = IngestJob(
                 arguments,
                 resource.source(arguments.topic, arguments.group, arguments.filters),
-                self.sink,
+                sink,
                 stack,
                 interval=interval,
                 timeline=samples.load_timeline,
@@ -169,7 +174,8 @@ def build_tubemq_asset(
     `filters`, `initial_position`, `max_bytes`, `max_duration`, `epoch`, `epoch_seen`,
     `commit_to_broker`, `cluster` … All others are passed to `dagster.asset`. Runs of one cursor
     asset that overlap without claims waste work but lose no records; a `pool` with one slot avoids
-    it. Raises `ConfigError` at once, with every problem.
+    it. With `routes` the result is a multi-asset with an asset ``<name>/<route>`` for each route,
+    and `sink` keeps the windows' markers. Raises `ConfigError` at once, with every problem.
     """
     ingest_options = {key: value for key, value in options.items() if is_argument(key)}
     ingest_options |= {"topic": topic, "group": group}
@@ -183,6 +189,20 @@ def build_tubemq_asset(
         catalog_properties=catalog_properties,
         **arguments.sink_options,
     )
+
+    def open_table(route: Route, address: str) -> Sink:
+        remote = any(f"{scheme}://" in address for scheme in _OBJECT_STORES)
+        of_route: dict[str, Any] = dict(route.options)
+        if route.following is not None:
+            of_route["following"] = route.following
+        return sink_for(
+            address,
+            storage_options=storage_options if remote else None,
+            catalog_properties=catalog_properties if sink_word(address) == "iceberg" else None,
+            **of_route,
+        )
+
+    ingest = _Ingest(name, arguments, opened_sink, claims, open_table)
     asset_options["metadata"] = {
         **_definition_metadata(arguments, sink),
         **(asset_options.get("metadata") or {}),
@@ -196,13 +216,9 @@ def build_tubemq_asset(
         asset_options["kinds"] = {arguments.source, *_kinds_of(sink)}
     if partitions_def is not None:
         asset_options["partitions_def"] = partitions_def
-    return _asset(
-        name,
-        _Ingest(name, arguments, opened_sink, claims),
-        resource_key,
-        max_retries,
-        asset_options,
-    )
+    if arguments.routes is not None:
+        return _routed_assets(name, ingest, resource_key, max_retries, asset_options)
+    return _asset(name, ingest, resource_key, max_retries, asset_options)
 
 
 def _definition_metadata(arguments: IngestArguments, sink: object) -> dict[str, Any]:
@@ -291,6 +307,89 @@ def _asset(
         required_resource_keys={resource_key, *other_keys},
         **options,
     )(ingested)
+
+
+def _routed_assets(
+    name: str, ingest: _Ingest, resource_key: str, max_retries: int, options: dict[str, Any]
+) -> dg.AssetsDefinition:
+    """Return a multi-asset with an asset for each route, materialised by one read of a window."""
+    routes = ingest.arguments.route_set
+    assert routes is not None
+    if named := [route.pattern for route in routes.routes if route.conn_id is not None]:
+        raise ConfigError(
+            f"routes: sink_conn_id of {', '.join(named)}: there are no connections here; pass "
+            "storage_options or catalog_properties",
+            subject=f"asset {name!r}",
+        )
+    every = {"metadata", "description", "kinds", "group_name", "owners", "tags", "deps"}
+    every |= {"automation_condition", "code_version"}
+    of_spec = {key: options.pop(key) for key in every & options.keys()}
+    metadata = of_spec.pop("metadata", {})
+    prefix = options.pop("key_prefix", None) or []
+    prefix = [prefix] if isinstance(prefix, str) else list(prefix)
+    keys = {
+        route.pattern: dg.AssetKey([*prefix, name, escaped(route.pattern)])
+        for route in routes.routes
+    }
+    specs = [
+        dg.AssetSpec(
+            keys[route.pattern],
+            metadata={**metadata, "route": route.pattern, "sink": sink_uri(route.sink)},
+            **of_spec,
+        )
+        for route in routes.routes
+    ]
+    partitions = options.get("partitions_def")
+    other_keys = options.pop("required_resource_keys", None) or ()
+
+    def ingested(
+        context: dg.AssetExecutionContext,
+    ) -> Iterator[dg.MaterializeResult]:  # type: ignore[type-arg]
+        resource: SourceResource = getattr(context.resources, resource_key)
+        with _in_dagsters_terms(max_retries):
+            windows = ingest.windows(resource, context, partitions)
+        for route in routes.routes:
+            key = keys[route.pattern]
+            found = {
+                partition: _route_metadata(routes, route, result)
+                for partition, result in windows.items()
+            }
+            hashes = [result.hash or "" for result in windows.values()]
+            version = dg.DataVersion(sha256_hex(hashes)) if any(hashes) else None
+            if len(found) > 1:
+                for partition, of_partition in found.items():
+                    context.add_asset_metadata(of_partition, asset_key=key, partition_key=partition)
+                yield dg.MaterializeResult(asset_key=key, data_version=version)
+            else:
+                (of_window,) = found.values()
+                yield dg.MaterializeResult(asset_key=key, metadata=of_window, data_version=version)
+
+    return dg.multi_asset(
+        name=name,
+        specs=specs,
+        required_resource_keys={resource_key, *other_keys},
+        **options,
+    )(ingested)
+
+
+def _route_metadata(routes: RouteSet, route: Route, result: WindowResult) -> dict[str, Any]:
+    """Return the counts of a route's tables in a window."""
+    tables = {
+        address: entry
+        for address, entry in result.tables.items()
+        if routes.route_of(str(entry["values"][0])) is route
+    }
+    rows = sum(entry["rows"] for entry in tables.values())
+    failed = [f"{address}: {e['failed']}" for address, e in tables.items() if e.get("failed")]
+    return {
+        "dagster/partition_row_count": rows,
+        "records": rows,
+        "read": sum(entry["read"] for entry in tables.values()),
+        "replayed": result.replayed,
+        "tables": dg.MetadataValue.json(tables),
+        **({"window": result.window_id} if result.window_id else {}),
+        **({"failed": "\n".join(failed)} if failed else {}),
+    }
 
 
 def _span(partitions: dg.TimeWindowPartitionsDefinition, key: str) -> tuple[datetime, datetime]:

@@ -23,6 +23,7 @@ from tubemq_client.errors import ConfigError
 __all__ = ["MOUNTS", "Mount", "local_root", "mount_of", "refuse_object_mounts"]
 
 MOUNTS: Final = Path("/proc/self/mountinfo")
+_FUSE: Final = re.compile(r" - fuse(?!ctl )")
 _ESCAPE: Final = re.compile(r"\\([0-7]{3})")
 
 
@@ -56,9 +57,12 @@ class Mount(NamedTuple):
 def refuse_object_mounts(root: Path, *, mounts: Path = MOUNTS) -> None:
     """Raise `ConfigError` if the existing directory `root` is a mounted object store."""
     try:
-        mount = mount_of(Path(os.path.realpath(root)), mounts.read_text(encoding="utf-8"))
+        listed = mounts.read_text(encoding="utf-8")
     except OSError:
         return
+    if not _FUSE.search(listed):
+        return
+    mount = mount_of(Path(os.path.realpath(root)), listed)
     if mount is None or not mount.kind.startswith("fuse") or _has_hard_links(root):
         return
     raise ConfigError(

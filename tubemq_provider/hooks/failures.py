@@ -9,13 +9,15 @@ traceback: the cause, what to do, what it was about, and a command.
 from __future__ import annotations
 
 import re
+import shlex
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 from tubemq_client import errors
 from tubemq_provider._airflow import AirflowFailException, AirflowNotFoundException
+from tubemq_provider.sources.tubemq.space import SPACE
 from tubemq_provider.windows.errors import is_final
 
 _WIDTH = 80
@@ -31,6 +33,9 @@ class ErrorContext(NamedTuple):
     """Command for further diagnosis; by default it checks the connection."""
     conn_type: str = "tubemq"
     port: str = "8715"
+    masters: Callable[[], str] = lambda: "HOST:PORT"
+    """Masters of the connection, as `tubemq --masters` takes them; called when an error needs
+    them."""
 
     def lines(self) -> list[str]:
         """Return the line of names, and the command on a separate line, to be copied."""
@@ -88,6 +93,8 @@ def explained(error: Exception, about: ErrorContext | None = None) -> str:
     if about is not None and (remedy := _remedy(error, about)):
         lines.append(f"to mend it: {remedy}")
     wrapped = [short for line in lines for short in _short(line)]
+    if about is not None and (command := _read_command(error, about)):
+        wrapped.append(f"to see the record: {command}")
     return "\n".join([*wrapped, *(about.lines() if about is not None else ())])
 
 
@@ -125,6 +132,17 @@ def _remedy(error: Exception, about: ErrorContext) -> str | None:
     return _access_remedy(error, about) if isinstance(error, _REFUSED) else None
 
 
+def _read_command(error: Exception, about: ErrorContext) -> str | None:
+    """Return the command that prints a record that does not decode; None for other errors."""
+    found = _BAD_RECORD.search(str(error))
+    if found is None or about.conn_type != "tubemq" or about.topic is None:
+        return None
+    start = int(found["offset"])
+    end = start + SPACE.step * (int(found["position"]) + 1)
+    words = ["tubemq", "read-range", about.topic, found["partition"], str(start), str(end)]
+    return shlex.join([*words, "--masters", about.masters()])
+
+
 def _access_remedy(error: Exception, about: ErrorContext) -> str:
     """Return what grants access.
 
@@ -148,6 +166,12 @@ def _missing_connection_remedy(error: Exception, about: ErrorContext) -> str:
     variable = f"AIRFLOW_CONN_{missing.upper()}"
     return f"add connection {missing!r}{kind}, in the UI or as {variable}"
 
+
+_BAD_RECORD = re.compile(
+    r"record (?P<position>\d+) of the batch at offset (?P<offset>\d+) of partition "
+    r"(?P<partition>\S+) \(message id -?\d+\) does not decode"
+)
+"""Place of a record that does not decode; the error may come from a Spark executor, as text."""
 
 _CONN_ID = re.compile(r"conn_id `([^`]+)`")
 """Id of a connection that Airflow did not find."""

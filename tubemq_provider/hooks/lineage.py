@@ -63,13 +63,18 @@ def window_lineage(
     except ImportError:
         return None
     namespace, name = sink_dataset(spec) if spec else ("", "")
+    facet: Any = OutputStatisticsOutputDatasetFacet
     statistics: Mapping[str, Any] = {}
     if result is not None and result.window_id is not None and not result.replayed:
-        facet: Any = OutputStatisticsOutputDatasetFacet
         statistics = {"outputStatistics": facet(rowCount=result.total, size=result.bytes)}
+    outputs = [OutputDataset(namespace=namespace, name=name, outputFacets=dict(statistics))]
+    tables = {} if result is None else result.tables
+    for address, entry in tables.items():
+        namespace, name = sink_dataset(address)
+        known = statistics and not entry.get("failed")
+        facets = {"outputStatistics": facet(rowCount=entry["rows"])} if known else {}
+        outputs.append(OutputDataset(namespace=namespace, name=name, outputFacets=facets))
     return extractors.OperatorLineage(
         inputs=[Dataset(namespace=f"{source}://{cluster}", name=topic)],
-        outputs=[OutputDataset(namespace=namespace, name=name, outputFacets=dict(statistics))]
-        if spec
-        else [],
+        outputs=outputs if spec else [],
     )

@@ -72,7 +72,12 @@ class TubeMQHook(ClusterHook[ConnectionConfig]):
     @property
     def servers(self) -> str:
         """Masters of the connection, as text."""
-        return f"masters {', '.join(map(address_text, self.config.masters))}"
+        return f"masters {self.masters.replace(',', ', ')}"
+
+    @property
+    def masters(self) -> str:
+        """Masters of the connection, as `tubemq --masters` takes them."""
+        return ",".join(map(address_text, self.config.masters))
 
     @property
     def admin_url(self) -> str | None:

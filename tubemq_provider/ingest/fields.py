@@ -370,7 +370,6 @@ class IngestFields(TaskArguments):
             template=True,
             engines=("inline",),
             writes=True,
-            dagster="an asset has one table",
         ),
     ] = None
     apply: Annotated[
@@ -378,12 +377,13 @@ class IngestFields(TaskArguments):
         Option(
             "what a record does to the table: ``append`` adds a row; ``upsert`` replaces the row "
             "of its `key`; ``changes`` inserts, updates and deletes rows as a change record of "
-            "`decode` says (debezium, canal, maxwell, ogg). Delta tables and databases; inline.",
+            "`decode` says (debezium, canal, maxwell, ogg). Delta and Iceberg tables, databases; "
+            "inline.",
             template=True,
             engines=("inline",),
             sinks=FOLLOWING_SINKS,
             without_sink="apply has no effect with {sink}, which cannot change rows; use a Delta "
-            "table or a database",
+            "or Iceberg table, or a database",
             writes=True,
         ),
     ] = "append"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tubemq_client.errors import ConfigError
@@ -17,8 +18,10 @@ from tubemq_provider.engines.function import FunctionEngine, PlannedWindow, Repo
 from tubemq_provider.ingest.arguments import IngestArguments
 from tubemq_provider.ingest.columns import expected_columns
 from tubemq_provider.ingest.engines import make_engine
+from tubemq_provider.ingest.made_good import MakeGood
 from tubemq_provider.ingest.progress import Log, ProgressLogger
 from tubemq_provider.ingest.resolvers import make_resolver
+from tubemq_provider.sinks.routed import RoutedSink
 from tubemq_provider.windows.canonical import in_utc
 from tubemq_provider.windows.errors import WindowError
 from tubemq_provider.windows.plan import WindowScope
@@ -31,7 +34,7 @@ from tubemq_provider.windows.planning.standalone_planner import (
     TimePlanner,
 )
 from tubemq_provider.windows.policies import Policies
-from tubemq_provider.windows.protocols import IngestWatch
+from tubemq_provider.windows.protocols import IngestWatch, Step
 from tubemq_provider.windows.run.epochs import StoredProgress, stored_epoch, stored_progress
 from tubemq_provider.windows.run.kinds import window_run
 
@@ -117,13 +120,42 @@ class IngestJob:
         repeat a finished run. `retried`: an earlier try began this run, and no user asked for
         another.
         """
-        return self._window_run(
+        warnings = self._make_good(store, attempt, observer, serialised=serialised)
+        result = self._window_run(
             store,
             attempt=attempt,
             serialised=serialised,
             observer=observer,
             cleared=cleared,
             retried=retried,
+        ).run()
+        warnings += [
+            f"{address} did not take window {result.window_id}, and the next run tries again: "
+            f"{entry['failed']}"
+            for address, entry in result.tables.items()
+            if entry.get("failed") and not result.replayed
+        ]
+        return replace(result, warnings=(*result.warnings, *warnings)) if warnings else result
+
+    def _make_good(
+        self, store: OffsetStore, attempt: str, observer: StepObserver, *, serialised: bool
+    ) -> list[str]:
+        """Publish windows in tables that failed to take them; return what still fails."""
+        sink = self._sink
+        if not isinstance(sink, RoutedSink) or not sink.routes.isolates:
+            return []
+        from tubemq_provider.engines.routed import RoutedEngine
+
+        if not isinstance(self._engine, RoutedEngine):
+            return []
+        scope, _ = self._scope(store)
+        planner = self._planner(scope, serialised=serialised)
+        return MakeGood(
+            sink,
+            self._engine,
+            planner.recognise,
+            attempt=f"{attempt}-again",
+            progress=lambda point: observer.at(Step.LOAD, point),
         ).run()
 
     def plan(

@@ -41,7 +41,7 @@ DEFERRABLE_ENGINES: Final = ("submit",)
 """Engines whose work needs no process that waits for it."""
 FILE_SINKS: Final = ("parquet", "s3", "gs", "az")
 TABLE_SINKS: Final = ("delta", "iceberg")
-FOLLOWING_SINKS: Final = ("delta", "sqlite", "postgresql")
+FOLLOWING_SINKS: Final = ("delta", "iceberg", "sqlite", "postgresql")
 """Sinks whose tables can follow changes."""
 
 _WIDTH: Final = 100

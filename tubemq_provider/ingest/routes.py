@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["parse_routes", "routes_problems"]
 
-_MEMBERS: Final = ("name", "by", "format", "unrouted", "tables")
+_MEMBERS: Final = ("name", "by", "format", "unrouted", "on_route_failure", "tables")
 _OF_TABLE: Final = (
     *("sink", "sink_conn_id", "decode", "apply", "key", "version", "soft_delete"),
     *("partition_by", "max_partitions", "schema_evolution"),
@@ -72,11 +72,16 @@ def parse_routes(
         problems.append(f"format: {format_!r} is none of {', '.join(CHANGES)}")
     if (by in ("_table", "_database")) != (format_ is not None):
         problems.append("format and by='_table' or '_database' belong together")
-    if document.get("unrouted", "fail") not in ("fail", "quarantine"):
+    if document.get("unrouted", "fail") not in ("fail", "quarantine", "ignore"):
         problems.append(
-            f"unrouted: {document['unrouted']!r} is none of fail, quarantine; for a table of what "
-            "no route takes, give the route '*'"
+            f"unrouted: {document['unrouted']!r} is none of fail, quarantine, ignore; for a table "
+            "of what no route takes, give the route '*'"
         )
+    on_failure = str(document.get("on_route_failure", "fail"))
+    if on_failure not in ("fail", "isolate"):
+        problems.append(f"on_route_failure: {on_failure!r} is none of fail, isolate")
+    if on_failure == "isolate":
+        mode = "time"  # a failed table gets its windows later, after others
     if not isinstance(tables, Mapping) or not tables:
         problems.append("tables is needed: a mapping from values or patterns to their tables")
         tables = {}
@@ -88,7 +93,12 @@ def parse_routes(
     if problems:
         raise ConfigError(problems, subject="routes")
     return RouteSet(
-        str(name), tuple(routes), str(by), format_, str(document.get("unrouted", "fail"))
+        str(name),
+        tuple(routes),
+        str(by),
+        format_,
+        str(document.get("unrouted", "fail")),
+        on_failure,
     )
 
 

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from tubemq_provider.assets import declared, without
+from tubemq_provider.assets import declared, sink_asset, tables_alias, without
 from tubemq_provider.offsets.commit_events import EVENT_KEY, is_accepted
 
 if TYPE_CHECKING:
-    from airflow.sdk import Asset, Context
+    from airflow.sdk import Asset, AssetAlias, Context
 
     from tubemq_provider.windows.run.result import WindowResult
 
@@ -36,18 +36,38 @@ def announce(
     a killed try announces it, since the killed try never did.
     """
     task: Any = context["ti"].task
-    if not declared(sink, task.outlets):
-        return
     announced = (
         result.replayed
         and not emit_replayed
         and is_accepted(context["inlet_events"][offsets], result.window_id or "")
     )
+    if not announced:
+        _announce_tables(context, task, tables_alias(offsets), result)
+    if not declared(sink, task.outlets):
+        return
     if (result.total and not announced) or result.recovered:
         event: Any = context["outlet_events"][sink]
         event.extra = {**event.extra, EVENT_KEY: sink_event(result)}
     else:
         task.outlets = without(task.outlets, sink)
+
+
+def _announce_tables(context: Context, task: Any, alias: AssetAlias, result: WindowResult) -> None:
+    """Add an event for each table of a routed window that has rows of it, and for each that was
+    made good."""
+    if not result.tables or alias not in task.outlets:
+        return
+    events: Any = context["outlet_events"][alias]
+    facts = {"topic": result.topic, "group": result.group}
+    for address, entry in result.tables.items():
+        if entry["rows"]:
+            counts = {"records": entry["rows"], "read": entry["read"]}
+            event = {**facts, "window_id": result.window_id, **counts, "place": address}
+            events.add(sink_asset(address), extra={EVENT_KEY: event})
+    for window_id, addresses in result.made_good.items():
+        for address in addresses:
+            event = {**facts, "window_id": window_id, "place": address, "made_good": True}
+            events.add(sink_asset(address), extra={EVENT_KEY: event})
 
 
 def bounded(document: dict[str, Any]) -> dict[str, Any]:

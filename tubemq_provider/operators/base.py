@@ -27,7 +27,7 @@ from tubemq_provider._airflow import (
     has_asset_state,
     needs_asset_state,
 )
-from tubemq_provider.assets import declared, offsets_asset, sink_asset
+from tubemq_provider.assets import declared, offsets_asset, sink_asset, tables_alias
 from tubemq_provider.extensions import BUILT_IN
 from tubemq_provider.hooks.failures import ErrorContext, fatal_errors_fail_the_task
 from tubemq_provider.hooks.tubemq import TubeMQHook
@@ -305,7 +305,10 @@ class IngestOperator(RefusesEmptyRendering, BaseOperator):
 
     def _error_context(self) -> ErrorContext:
         """Return what an error text is completed with."""
-        return ErrorContext(self.tubemq_conn_id, self.topic, self.group)
+        conn_id = self.tubemq_conn_id
+        return ErrorContext(
+            conn_id, self.topic, self.group, masters=lambda: TubeMQHook(conn_id).masters
+        )
 
     def on_kill(self) -> None:
         """Cancel the job, also one that has not begun; returns within seconds."""
@@ -406,9 +409,12 @@ class IngestOperator(RefusesEmptyRendering, BaseOperator):
         """Make the offsets asset inlet and outlet, and the sink's asset an outlet."""
         if is_mapped(self):
             return
-        outlets = [self.offsets_asset]
+        outlets: list[Any] = [self.offsets_asset]
         if spec and not is_template(spec):
             outlets.append(sink_asset(spec))
+        if getattr(self, "routes", None) is not None:
+            alias = tables_alias(self.offsets_asset)
+            outlets += [] if alias in self.outlets else [alias]
         if not declared(self.offsets_asset, self.inlets):
             self.inlets = [*self.inlets, self.offsets_asset]
         self.outlets = [*self.outlets, *(a for a in outlets if not declared(a, self.outlets))]

@@ -23,6 +23,7 @@ from tubemq_provider.overview.accepted_windows import window_rows
 from tubemq_provider.overview.ends import with_ends
 from tubemq_provider.overview.event_coverage import covered
 from tubemq_provider.overview.group_progress import GroupProgress, group_position
+from tubemq_provider.overview.routed_tables import table_rows
 from tubemq_provider.plugins.access import Reader, ReaderDep
 from tubemq_provider.plugins.clusters import ends_of
 from tubemq_provider.plugins.lag import Answer, LagRequests
@@ -74,6 +75,7 @@ def build(desk: LagRequests | None = None) -> Any:
     app.get("/api/groups/{asset_id}")(_show)
     app.get("/api/groups/{asset_id}/windows")(_windows)
     app.get("/api/groups/{asset_id}/coverage")(_coverage)
+    app.get("/api/groups/{asset_id}/tables")(_tables)
     app.get("/api/groups/{asset_id}/running")(_running)
     app.get("/api/groups/{asset_id}/lag")(_lag(desk or LagRequests()))
     return _with_headers(app)
@@ -179,6 +181,12 @@ def _coverage(reader: ReaderDep, asset_id: AssetId) -> dict[str, Any]:
     """Return holes, gaps and replays among the newest windows."""
     with reading() as session:
         return covered(reader.group(session, asset_id))
+
+
+def _tables(reader: ReaderDep, asset_id: AssetId) -> dict[str, Any]:
+    """Return the tables of routed windows among the newest ones, failed tables first."""
+    with reading() as session:
+        return table_rows(reader.group(session, asset_id))
 
 
 def _running(reader: ReaderDep, asset_id: AssetId) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from tubemq_client.errors import ConfigError, CorruptRecord
 from tubemq_client.model import CorruptRecords
+from tubemq_client.terminal import visible
 from tubemq_provider.files.columns import ColumnSet
 from tubemq_provider.rows.bulk import BadBody, BodyDecoder, Decoded
 from tubemq_provider.rows.ddl import ddl_of, parse_ddl
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 __all__ = ["BadRecord", "BadRecords", "FetchedBatch", "RowDecoder", "window_decoder"]
+
+_SHOWN_BYTES: Final = 200
+"""Bytes of a bad record that its error shows."""
 
 _DECODED_BYTES: Final = 2 << 20
 """Bytes of bodies that are decoded together: each call costs up to a millisecond, as much as 100
@@ -79,17 +83,26 @@ class BadRecords:
         self._policy = policy
         self._keep = keep
 
-    def __call__(self, bad: BadRecord) -> None:
+    def __call__(self, bad: BadRecord, bad_of: tuple[int, int] = (1, 1)) -> None:
+        """Apply the policy to a record. `bad_of` are the bad ones, and all, of the records that are
+        decoded together; for the error's text."""
         self.count += 1
         if self._policy == CorruptRecords.FAIL:
             raise CorruptRecord(
                 f"record {bad.position} of the batch at offset {bad.batch_offset} of partition "
                 f"{bad.partition.key} (message id {bad.message_id}) does not decode: {bad.reason}; "
-                f"set corrupt_records to 'drop' or 'quarantine' (Spark: corruptRecords=drop) to go "
-                f"on without it"
+                f"the record: {_shown(bad.data)}; {bad_of[0]} of the {bad_of[1]} records decoded "
+                f"with it are bad; to go on without them: policies=IngestPolicies(corrupt_records="
+                f"'quarantine'), or 'drop' (Spark: corruptRecords=drop)"
             )
         if self._policy == CorruptRecords.QUARANTINE and self._keep is not None:
             self._keep(bad)
+
+
+def _shown(body: bytes) -> str:
+    """Return the first bytes of a body in one line, for an error's text."""
+    text = visible(body[:_SHOWN_BYTES].decode("utf-8", "backslashreplace"))
+    return f"{text or '(empty)'}{'…' if len(body) > _SHOWN_BYTES else ''}"
 
 
 class RowDecoder:
@@ -163,7 +176,8 @@ class RowDecoder:
         self.notices.update(decoded.notices)
         for bad in decoded.bad:
             start = starts[bisect_right(starts, bad.index) - 1]
-            bad_records(_bad_record(records, self._place, bad, bad.index - start))
+            record = _bad_record(records, self._place, bad, bad.index - start)
+            bad_records(record, (len(decoded.bad), records.num_rows))
         record_columns = records.select(list(self._record_columns))
         if len(decoded.origin) != records.num_rows or decoded.bad or decoded.empty:
             record_columns = record_columns.take(pa.array(decoded.origin, pa.int64()))

@@ -38,6 +38,8 @@ def marker_document(
         **({"partition_columns": partition_columns} if partition_columns else {}),
         **({"notices": dict(counts.notices)} if counts.notices else {}),
         **({"tables": dict(counts.tables)} if counts.tables else {}),
+        **({"routed": dict(counts.routed)} if counts.routed else {}),
+        **({"routes": list(counts.patterns)} if counts.patterns else {}),
         **notes,
     }
 
@@ -81,6 +83,8 @@ def _read_counts(document: Document) -> IngestCounts:
         int(document["corrupt"]),
         notices=document.get("notices", {}),
         tables=document.get("tables", {}),
+        routed=document.get("routed", {}),
+        patterns=tuple(map(str, document.get("routes", ()))),
     )
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 import secrets
 from abc import abstractmethod
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,11 +26,18 @@ from tubemq_client.errors import ConfigError
 from tubemq_provider.files.footers import arrow_schema_of
 from tubemq_provider.files.locations import Location, location_of
 from tubemq_provider.files.staging import FinalArea, StagingArea, Verify, verified_files
+from tubemq_provider.rows.changes.reduction import target_schema
 from tubemq_provider.sinks._marker_document import marker_document, read_marker
 from tubemq_provider.sinks._marker_store import MarkerStore
 from tubemq_provider.sinks._storage import Storage, StorageBook
-from tubemq_provider.windows.errors import CountMismatch, SinkDamaged, WindowError
+from tubemq_provider.windows.errors import (
+    ChangeOrderUnclear,
+    CountMismatch,
+    SinkDamaged,
+    WindowError,
+)
 from tubemq_provider.windows.facts import FileFact
+from tubemq_provider.windows.following import Following
 from tubemq_provider.windows.partitioning import PartitionBy
 from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.protocols import (
@@ -113,9 +120,11 @@ class TableSink(Sink):
     _by: PartitionBy | None
     """Partitioning of the table, None if it was not specified."""
 
-    def __init__(self, verify: Verify) -> None:
+    def __init__(self, verify: Verify, following: Following | None = None) -> None:
         self._known_marker_store: MarkerStore | None = None
         self._verify = verify
+        self._following = following
+        self._changes: list[Path] = []
 
     # -- what a table format has to say -----------------------------------------------------------
 
@@ -238,6 +247,8 @@ class TableSink(Sink):
         """Files and marker of this try, under names that no other try uses."""
         staged, _ = verified_files(staging, plan, counts, verify=self._verify)
         progress("files verified")
+        if self._following is not None:
+            return self._stage_changes(staging, plan, counts, staged, progress)
         schema = _common_schema(
             staged, with_keys=self._by is not None and self._by.layout == "values"
         )
@@ -255,6 +266,35 @@ class TableSink(Sink):
         self._existing_marker_store().stage(plan.window_id, token, document)
         progress("marker staged")
         return TableWindow(plan, token, document, files)
+
+    def _stage_changes(
+        self,
+        staging: Staging,
+        plan: WindowPlan,
+        counts: IngestCounts,
+        staged: Sequence[FileFact],
+        progress: Progress,
+    ) -> TableWindow:
+        """Marker of a try whose files are merged. They stay where they are until then, and the
+        marker names none: later merges replace the table's files."""
+        schema = _common_schema(staged, with_keys=False)
+        self._changes = [Path(staging.path) / file.path for file in staged]
+        if schema is not None and self._following is not None:
+            columns = target_schema(schema, self._following)
+            self._prepare(StagedWindow([], columns, location_of(staging)))
+            self.check_columns(schema)
+        else:
+            self._prepare(None)
+        progress("files in place")
+        token = token_of(staging)
+        document = marker_document(plan, counts, [], token=token)
+        self._existing_marker_store().stage(plan.window_id, token, document)
+        progress("marker staged")
+        return TableWindow(plan, token, document, [])
+
+    def recount(self, marker: Marker) -> Mapping[str, int] | None:
+        """See `Sink.recount`. Later windows take the rows of a table that follows changes."""
+        return None if self._following is not None else super().recount(marker)
 
     def _settle(self, window: TableWindow, progress: Progress) -> Publication:
         """Commit until the table has the window, by this try or by another."""
@@ -280,7 +320,7 @@ class TableSink(Sink):
                 self._commit(window)
             except CommitRefused:
                 continue
-            except (ConfigError, TableChanged):
+            except (ConfigError, TableChanged, ChangeOrderUnclear):
                 self._withdraw(window)
                 raise
             except CommitUnclear:

@@ -139,7 +139,7 @@ def sink_for(
     if kind in BUILT_IN["sink"]:
         if kind != "iceberg":
             options.refuse(f"{kind} sink", "catalog_properties")
-        if kind not in ("delta", *DATABASES):
+        if kind not in ("delta", "iceberg", *DATABASES):
             options.refuse(f"{kind} sink", "following")
     else:
         options.refuse(
@@ -412,6 +412,7 @@ def make_iceberg(address: str, options: SinkOptions) -> Sink:
         catalog_properties=options.catalog_properties,
         **options.stored,
         **options.of_table,
+        following=options.following,
     )
 
 

@@ -87,6 +87,7 @@ class ObjectStoreSink(Sink):
 
     kind = "object_store"
     can_replace = True
+    independent = True
 
     def __init__(
         self,
@@ -118,7 +119,11 @@ class ObjectStoreSink(Sink):
     @property
     def boundaries(self) -> BoundaryBook:
         """Boundaries fixed beside the data."""
-        return StorageBook(self.storage, "_boundaries")
+        return self.book("_boundaries")
+
+    def book(self, name: str) -> BoundaryBook:
+        """See `Sink.book`."""
+        return StorageBook(self.storage, name)
 
     def marker(self, window_id: str) -> Marker | None:
         """Return the marker in the window's manifest, or None."""

@@ -80,6 +80,7 @@ class ParquetSink(Sink):
     """
 
     kind = "parquet"
+    independent = True
 
     def __init__(
         self,
@@ -104,7 +105,11 @@ class ParquetSink(Sink):
     @property
     def boundaries(self) -> BoundaryBook:
         """Boundaries fixed beside the data."""
-        return StorageBook(LocalStorage(self.root), "_boundaries")
+        return self.book("_boundaries")
+
+    def book(self, name: str) -> BoundaryBook:
+        """See `Sink.book`."""
+        return StorageBook(LocalStorage(self.root), name)
 
     def marker(self, window_id: str) -> Marker | None:
         """Return the marker of a published window, or None.

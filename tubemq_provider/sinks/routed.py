@@ -11,8 +11,11 @@ nothing to that table and counts its records again. This module must not read or
 from __future__ import annotations
 
 import re
+import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Final
@@ -34,8 +37,24 @@ if TYPE_CHECKING:
     from tubemq_provider.rows.spec import DecodeSpec
     from tubemq_provider.windows.following import Following
 
-__all__ = ["Route", "RouteSet", "RoutedSink", "TableStaging", "refuse_other_rows"]
+__all__ = [
+    "FAILED_TABLES",
+    "Route",
+    "RouteSet",
+    "RoutedSink",
+    "TableStaging",
+    "escaped",
+    "failed_tables",
+    "refuse_other_rows",
+]
 
+_AT_ONCE: Final = 8
+"""Tables that are begun or published at a time, where their sinks are independent."""
+_LONGEST_REASON: Final = 300
+FAILED_TABLES: Final = "_failed_tables"
+"""Book of the home that names windows with tables which may have failed to take them."""
+PUBLISHING: Final = "_publishing"
+"""Book of the home that names the tables of windows which are being published."""
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_-]")
 _ESCAPED: Final = re.compile(r"_x[0-9a-f]+_")
 
@@ -61,7 +80,8 @@ class RouteSet:
     """Routes under a `name`, by which their windows go whatever tables there are.
 
     `by` is a column of records, or ``_table`` or ``_database`` of change records in `format`.
-    `unrouted` is ``fail`` or ``quarantine``.
+    `unrouted` is ``fail``, ``quarantine`` or ``ignore``, `on_route_failure` ``fail`` or
+    ``isolate``: tables that fail to take a window are left to be made good.
     """
 
     name: str
@@ -69,6 +89,12 @@ class RouteSet:
     by: str = "stream_id"
     format: str | None = None
     unrouted: str = "fail"
+    on_route_failure: str = "fail"
+
+    @property
+    def isolates(self) -> bool:
+        """True if a table that fails leaves the others alone."""
+        return self.on_route_failure == "isolate"
 
     def route_of(self, value: str) -> Route | None:
         """Return the route of a value: the one that names it, else the first that matches."""
@@ -89,12 +115,12 @@ class RouteSet:
                 "route of its own, with a sink that names its place",
                 subject="routes",
             )
-        return route.sink.replace(word, "".join(_escaped(sign) for sign in value))
+        return route.sink.replace(word, escaped(value))
 
 
-def _escaped(sign: str) -> str:
-    """Return a sign of a value as it stands in a path and in the name of a table."""
-    return sign if _PLAIN.fullmatch(sign) else f"_x{ord(sign):x}_"
+def escaped(value: str) -> str:
+    """Return a value as it stands in a path and in the name of a table."""
+    return "".join(s if _PLAIN.fullmatch(s) else f"_x{ord(s):x}_" for s in value)
 
 
 @dataclass(slots=True)
@@ -105,27 +131,60 @@ class TableStaging:
     address: str
     values: list[str]
     sink: Sink
-    staging: Staging | None
-    marker: Marker | None
+    staging: Staging | None = None
+    marker: Marker | None = None
     counts: IngestCounts | None = None
+    failed: str | None = None
+
+    def begin(self, attempt: str) -> None:
+        """Look for the window in the table, and begin a try if it is not there."""
+        self.marker = self.sink.marker(self.plan.window_id)
+        if self.marker is None:
+            self.staging = self.sink.begin(self.plan, attempt)
+
+    def fail(self, error: Exception) -> None:
+        """Note why the table does not take the window, and give up its try."""
+        self.failed = f"{type(error).__name__}: {' '.join(str(error).split())}"[:_LONGEST_REASON]
+        self.discard()
+
+    def discard(self) -> None:
+        """Remove what the try staged."""
+        staging, self.staging = self.staging, None
+        if staging is not None:
+            self.sink.discard(staging)
 
 
 class RoutedSink(Sink):
-    """Sink of a route set. `home` keeps the windows' markers and the quarantine; `open_table`
-    opens the sink of a route at an address. See `Sink`."""
+    """Sink of a route set: `home` keeps the windows' markers and the quarantine, and `open_table`
+    opens the sink of a route at an address. `at_once`: tables that are begun or published at a
+    time, if their sinks are independent. See `Sink`."""
 
     kind = "routed"
 
     def __init__(
-        self, home: Sink, routes: RouteSet, open_table: Callable[[Route, str], Sink]
+        self,
+        home: Sink,
+        routes: RouteSet,
+        open_table: Callable[[Route, str], Sink],
+        *,
+        at_once: int = _AT_ONCE,
     ) -> None:
         self.home = home
         self.routes = routes
         self.identity = f"routes:{routes.name}"
         self._open_table = open_table
+        self._at_once = at_once
         self._sinks: dict[str, tuple[Route, Sink]] = {}
         self._tables: dict[str, dict[str, TableStaging]] = {}
         self._windows: dict[str, dict[str, Sink]] = {}
+        self._only: frozenset[str] | None = None
+        self._made_good: dict[str, list[str]] = {}
+        if routes.isolates and home.book(FAILED_TABLES) is None:
+            raise ConfigError(
+                f"on_route_failure='isolate' needs a directory or an object store as the sink of "
+                f"the windows, which notes failed tables; {home.kind} notes none",
+                subject="routes",
+            )
 
     def __repr__(self) -> str:
         return f"RoutedSink({self.routes.name!r}, {self.home!r})"
@@ -151,12 +210,10 @@ class RoutedSink(Sink):
         """See `Sink.holds`: False if the home or one of the window's tables has it no more. A table
         to which no route leads any more is not asked."""
         answers = [self.home.holds(marker)]
-        for entry in (marker.counts.tables or {}).values():
-            value = entry["values"][0]
-            route = self.routes.route_of(value)
-            if route is None:
+        for name, entry in (marker.counts.tables or {}).items():
+            sink = None if entry.get("failed") else self._sink_of(name, entry)
+            if sink is None:
                 continue
-            sink = self._sink(route, self.routes.address_of(route, value))
             own = sink.marker(entry["window_id"])
             answers.append(False if own is None else sink.holds(own))
         if False in answers:
@@ -169,13 +226,45 @@ class RoutedSink(Sink):
         self._tables[staging.path] = {}
         return staging
 
-    def table(self, staging: Staging, plan: WindowPlan, route: Route, value: str) -> TableStaging:
-        """Return the table of a value in the try at `staging`, begun with its first record.
+    def open_tables(
+        self, staging: Staging, plan: WindowPlan, values: Iterable[tuple[Route, str]]
+    ) -> list[TableStaging]:
+        """Return the table of each value in the try at `staging`. Those that the try meets for the
+        first time are begun, several at a time.
 
         Raises `ConfigError` if another route, or another value, leads to the same place.
         """
+        known = set(self._tables.setdefault(staging.path, {}))
+        tables = [self._table(staging, plan, route, value) for route, value in values]
+        new = {table.address: table for table in tables if table.address not in known}
+        self._each(
+            list(new.values()),
+            lambda table: self.guard(table, lambda: table.begin(staging.attempt)),
+        )
+        return tables
+
+    def guard(self, table: TableStaging, action: Callable[[], None]) -> None:
+        """Do something for a table. Under ``isolate`` an error is noted as the table's failure."""
+        if not self.routes.isolates:
+            action()
+            return
+        try:
+            action()
+        except Exception as error:  # noqa: BLE001 - whatever it is, the other tables go on
+            table.fail(error)
+
+    def _each(self, tables: Sequence[TableStaging], action: Callable[[TableStaging], None]) -> None:
+        """Do something for each table: for independent sinks several at a time, then in turn."""
+        beside = [table for table in tables if table.sink.independent]
+        with _pool(min(self._at_once, len(beside))) as pool:
+            list(map(action, beside) if pool is None else pool.map(action, beside))
+        for table in tables:
+            if not table.sink.independent:
+                action(table)
+
+    def _table(self, staging: Staging, plan: WindowPlan, route: Route, value: str) -> TableStaging:
         address = self.routes.address_of(route, value)
-        tables = self._tables.setdefault(staging.path, {})
+        tables = self._tables[staging.path]
         if (there := tables.get(address)) is not None:
             return self._joined(there, route, value)
         for other in tables:
@@ -189,9 +278,7 @@ class RoutedSink(Sink):
         sink = self._sink(route, address)
         own = plan.for_sink(f"{self.identity}>{sink.identity}")
         self._windows.setdefault(plan.window_id, {})[own.window_id] = sink
-        marker = sink.marker(own.window_id)
-        begun = None if marker is not None else sink.begin(own, staging.attempt)
-        tables[address] = table = TableStaging(own, address, [value], sink, begun, marker)
+        tables[address] = table = TableStaging(own, address, [value], sink)
         return table
 
     def _joined(self, table: TableStaging, route: Route, value: str) -> TableStaging:
@@ -218,6 +305,73 @@ class RoutedSink(Sink):
             self._sinks[address] = route, sink
         return self._sinks[address][1]
 
+    def _sink_of(self, name: str, entry: Mapping[str, Any]) -> Sink | None:
+        """Return the sink of a table in a manifest; None if no route leads to it any more."""
+        value = str(entry["values"][0])
+        route = self.routes.route_of(value)
+        if route is None or _shown(address := self.routes.address_of(route, value)) != name:
+            return None
+        return self._sink(route, address)
+
+    # -- tables that failed ---------------------------------------------------------------------
+
+    def failures(self) -> dict[str, dict[str, Mapping[str, Any]]]:
+        """Return the failed tables by window, with their entries in its manifest, oldest first.
+        Those that have the window by now are left out."""
+        book = self.home.book(FAILED_TABLES)
+        found = {}
+        for window_id, tables in failed_tables(self.home).items():
+            missing = {name: e for name, e in tables.items() if not self._has(name, e)}
+            if missing:
+                found[window_id] = missing
+            elif book is not None:
+                book.withdraw(window_id)
+        return found
+
+    def _has(self, name: str, entry: Mapping[str, Any]) -> bool:
+        """Return True if a table has its window; False if it cannot be asked."""
+        try:
+            sink = self._sink_of(name, entry)
+            return sink is not None and sink.marker(str(entry["window_id"])) is not None
+        except Exception:  # noqa: BLE001 - it failed before, and may fail again
+            return False
+
+    def narrowed(self, entries: Mapping[str, Mapping[str, Any]]) -> RoutedSink:
+        """Return a sink of the same routes that takes records only for these tables."""
+        narrow = RoutedSink(self.home, self.routes, self._open_table, at_once=self._at_once)
+        narrow._only = frozenset(v for entry in entries.values() for v in entry["values"])
+        narrow._sinks = self._sinks
+        return narrow
+
+    def takes(self, value: str) -> bool:
+        """Return False if records of `value` are not for this sink."""
+        return self._only is None or value in self._only
+
+    @property
+    def expected(self) -> Iterable[str]:
+        """Values whose tables are opened before the read; all of them in a narrowed sink."""
+        return sorted(self._only or ())
+
+    def refuse_if_all_failed(self, staging: Staging) -> None:
+        """Raise `CountMismatch` if no table of a narrowed sink would take what is read."""
+        tables = self._tables.get(staging.path, {}).values()
+        if self._only is not None and all(table.failed for table in tables):
+            reasons = "; ".join(str(table.failed) for table in tables)
+            raise CountMismatch(reasons or "no route leads to it any more")
+
+    def tables_by_name(self, staging: Staging) -> dict[str, TableStaging]:
+        """Return the tables of a try by the names that they have in a manifest."""
+        return {_shown(table.address): table for table in self.tables(staging)}
+
+    @property
+    def made_good(self) -> Mapping[str, list[str]]:
+        """See `Sink.made_good`."""
+        return self._made_good
+
+    def note_made_good(self, window_id: str, addresses: Iterable[str]) -> None:
+        """Note that these tables have the window now."""
+        self._made_good.setdefault(window_id, []).extend(addresses)
+
     def tables(self, staging: Staging) -> list[TableStaging]:
         """Return the tables of a try in the order of their addresses."""
         return [table for _, table in sorted(self._tables.get(staging.path, {}).items())]
@@ -231,43 +385,163 @@ class RoutedSink(Sink):
         not all records that were read.
         """
         tables = self.tables(staging)
-        manifest = {
-            _shown(table.address): _entry_of(table, table.counts)
-            for table in tables
-            if table.counts is not None
-        }
         _check_sum(plan, counts, tables)
+        if (publishing := self.home.book(PUBLISHING)) is not None:
+            self._note_publishing(publishing, plan, tables)
+            progress("tables noted")
+        self.publish_tables(staging, plan, counts, progress)
+        routed: Counter[str] = Counter(dict.fromkeys(plan.ranges, 0))
+        for table in tables:
+            if table.counts is not None and table.failed is None:
+                routed.update(table.counts.records)
+        if any(table.failed for table in tables) and (book := self.home.book(FAILED_TABLES)):
+            # Before the window is published: a window without its note would not be made good.
+            book.fix(plan.window_id, {"window_id": plan.window_id})
+            progress("failed tables noted")
+        own = replace(
+            counts,
+            records=dict.fromkeys(plan.ranges, 0),
+            read=None,
+            tables={_shown(table.address): _entry_of(table) for table in tables},
+            routed=dict(routed),
+            patterns=tuple(route.pattern for route in self.routes.routes),
+            pieces=None,
+        )
+        return self.home.publish(staging, plan, own, progress)
+
+    def publish_tables(
+        self, staging: Staging, plan: WindowPlan, counts: IngestCounts, progress: Progress
+    ) -> None:
+        """Publish every table of a try that has not the window yet, after comparing the sum."""
+        tables = self.tables(staging)
+        _check_sum(plan, counts, tables)
+        turn = threading.Lock()
+
+        def publish(table: TableStaging) -> None:
+            interrupted: list[Exception] = []
+
+            def report(point: str) -> None:
+                try:
+                    with turn:
+                        progress(f"{_shown(table.address)}: {point}")
+                except Exception as error:  # the run's, and no failure of the table
+                    interrupted.append(error)
+                    raise
+
+            self.guard(table, lambda: _publish(table, report))
+            if interrupted:
+                raise interrupted[0]
+            with suppress(Exception):  # it may have published, and failed after that
+                if table.failed and (marker := table.sink.marker(table.plan.window_id)):
+                    table.failed, table.marker = None, marker
+            if table.failed is None:
+                _refuse_other_publication(table)
+                report("published")
+
         for table in tables:
             if table.counts is None:
                 raise CountMismatch(f"{_shown(table.address)} was begun and not counted")
-            if table.staging is None:
-                continue
-            publication = table.sink.publish(
-                table.staging,
-                table.plan,
-                table.counts,
-                lambda point, table=table: progress(f"{_shown(table.address)}: {point}"),  # type: ignore[misc]
+        self._each([table for table in tables if table.staging is not None], publish)
+
+    def _note_publishing(
+        self, book: BoundaryBook, plan: WindowPlan, tables: Iterable[TableStaging]
+    ) -> None:
+        """Note which tables are about to get which rows, before the first of them does.
+
+        Raises `CountMismatch` if an earlier try, under other routes, has published in a table that
+        would not get the same now: records would be in two tables."""
+        mine = {
+            "tables": {
+                _shown(table.address): {
+                    "window_id": table.plan.window_id,
+                    "values": sorted(table.values),
+                    "rows": 0 if table.counts is None else table.counts.total,
+                    "conn_id": self._sinks[table.address][0].conn_id,
+                }
+                for table in tables
+            }
+        }
+        earlier = book.read(plan.window_id)
+        if earlier is not None and earlier != mine:
+            for address, entry in earlier["tables"].items():
+                if mine["tables"].get(address) != entry:
+                    self._refuse_published(address, entry)
+            book.withdraw(plan.window_id)
+        if book.fix(plan.window_id, mine) != mine:
+            raise CountMismatch(
+                f"window {plan.window_id}: another try is publishing it under other routes"
             )
-            if not publication.won:
-                refuse_other_rows(_shown(table.address), publication.marker, table.counts.records)
-            progress(f"{_shown(table.address)}: published")
-        own = replace(
-            counts, records=dict.fromkeys(plan.ranges, 0), read=None, tables=manifest, pieces=None
-        )
-        return self.home.publish(staging, plan, own, progress)
+
+    def _refuse_published(self, address: str, entry: Mapping[str, Any]) -> None:
+        """Raise `CountMismatch` if a table of an earlier try has its window, or cannot be asked."""
+        try:
+            route = Route(entry["values"][0], address, conn_id=entry["conn_id"])
+            published = self._open_table(route, address).marker(entry["window_id"]) is not None
+            why = "has published it"
+        except Exception as error:  # noqa: BLE001 - whether it has is not known
+            published, why = True, f"may have published it ({error})"
+        if published:
+            raise CountMismatch(
+                f"{address} would get other records of the window than an earlier try, which {why}"
+                ": a route was changed between two tries; set it back until the window is done"
+            )
 
     def discard(self, staging: Staging) -> None:
         """Remove what the try staged, in its tables and in the home."""
         for table in self._tables.pop(staging.path, {}).values():
-            if table.staging is not None:
-                table.sink.discard(table.staging)
+            table.discard()
         self.home.discard(staging)
 
     def tidy(self, window_id: str) -> None:
         """Remove staging places that dead tries of a published window left."""
         for own, sink in self._windows.get(window_id, {}).items():
             sink.tidy(own)
+        if (publishing := self.home.book(PUBLISHING)) is not None:
+            publishing.withdraw(window_id)
         self.home.tidy(window_id)
+
+
+def failed_tables(home: Sink) -> dict[str, dict[str, Mapping[str, Any]]]:
+    """Return by window the tables that its manifest in `home` names as failed, and that no run has
+    found to have the window since. Opens no table."""
+    book = home.book(FAILED_TABLES)
+    found: dict[str, dict[str, Mapping[str, Any]]] = {}
+    for window_id in [] if book is None else sorted(book.listing()):
+        marker = home.marker(window_id)
+        if marker is not None:  # else of a try that died before it published
+            tables = marker.counts.tables
+            found[window_id] = {
+                name: entry for name, entry in tables.items() if entry.get("failed")
+            }
+    return found
+
+
+@contextmanager
+def _pool(threads: int) -> Iterator[ThreadPoolExecutor | None]:
+    """Provide a pool whose waiting work is dropped if the body fails; None for one thread."""
+    if threads < 2:
+        yield None
+        return
+    with ThreadPoolExecutor(threads, "tubemq-routes") as pool:
+        try:
+            yield pool
+        except BaseException:
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
+
+
+def _publish(table: TableStaging, progress: Progress) -> None:
+    assert table.staging is not None
+    assert table.counts is not None
+    publication = table.sink.publish(table.staging, table.plan, table.counts, progress)
+    if not publication.won:
+        table.marker = publication.marker
+
+
+def _refuse_other_publication(table: TableStaging) -> None:
+    """Raise `CountMismatch` if another try has published other rows in the table."""
+    if table.marker is not None and table.counts is not None:
+        refuse_other_rows(_shown(table.address), table.marker, table.counts.records)
 
 
 def _shown(address: str) -> str:
@@ -279,13 +553,16 @@ def _shown(address: str) -> str:
     return f"{head}{separator}{rest}" + (f"?table={table[1]}" if table else "")
 
 
-def _entry_of(table: TableStaging, counts: IngestCounts) -> dict[str, Any]:
+def _entry_of(table: TableStaging) -> dict[str, Any]:
+    counts = table.counts
+    assert counts is not None
     read = counts.records if counts.read is None else counts.read
     return {
         "window_id": table.plan.window_id,
         "values": sorted(table.values),
         "read": sum(read.values()),
-        "rows": counts.total,
+        "rows": counts.total if table.failed is None else 0,
+        **({} if table.failed is None else {"failed": table.failed}),
     }
 
 

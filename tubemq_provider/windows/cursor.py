@@ -101,6 +101,7 @@ class Cursor:
             "topic": scope.topic,
             "group": scope.group,
             "epoch": scope.epoch,
+            "sink": scope.sink,
             **self.position.to_document(scope.scope_hash, scope.space),
             "rev": self.rev,
             "by": self.by,
@@ -262,14 +263,19 @@ def _position(document: object, subject: str, scope: WindowScope, *, versioned: 
 
 
 def _what_differs(document: Mapping[str, Any], scope: WindowScope) -> str:
-    """Return the part of the scope that has changed, as far as it can be found: only the digest of
-    the old scope is stored, so likely scopes are tried. Cluster, topic and group are in the key of
-    the stored progress, and differ only if it was edited."""
+    """Return the part of the scope that has changed, as far as it can be found: of the old scope
+    the digest and the sink are stored, so likely scopes are tried. Cluster, topic and group are in
+    the key of the stored progress, and differ only if it was edited."""
     before = str(document.get("epoch", scope.epoch))
     if before != scope.epoch and replace(scope, epoch=before).scope_hash == document["h"]:
         return f"epoch {before!r}, not {scope.epoch!r}"
     if scope.filters and replace(scope, filters=()).scope_hash == document["h"]:
         return f"reading without filters, not with {list(scope.filters)}"
+    sink = document.get("sink")  # cursors of earlier releases and events have none
+    if isinstance(sink, str) and sink != scope.sink:
+        return f"sink {sink}, not {scope.sink}"
+    if sink == scope.sink:
+        return f"other filters than {list(scope.filters)}"
     if scope.filters:
         return f"another sink than {scope.sink}, or other filters than {list(scope.filters)}"
     return f"another sink than {scope.sink}, or with filters, of which there are none now"

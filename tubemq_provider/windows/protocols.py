@@ -118,6 +118,9 @@ class IngestCounts:
     - `notices`: records that are no row and no error, by kind: DDL, heartbeats, truncated tables.
     - `tables`: of routed windows, rows and records read of each table by its address.
     - `unrouted`: of routed windows, records by partition key that are in no table.
+    - `routed`: of routed windows, rows of all tables by partition key. `records` are those in the
+      sink itself, none.
+    - `patterns`: of routed windows, the routes that there were.
     - `took_ms`: duration of reading, if it began before this run.
     - `files`: facts of each file, if the engine knows them. Only these files are published, and
       none is read again. None: the sink lists the files and reads their footers.
@@ -138,11 +141,18 @@ class IngestCounts:
     notices: Mapping[str, int] = field(default_factory=dict)
     tables: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     unrouted: Mapping[str, int] = field(default_factory=dict)
+    routed: Mapping[str, int] = field(default_factory=dict)
+    patterns: tuple[str, ...] = ()
 
     @property
     def total(self) -> int:
         """Records over all partitions."""
         return sum(self.records.values())
+
+    @property
+    def published(self) -> Mapping[str, int]:
+        """Rows by partition key, in the sink or in the tables of its routes."""
+        return self.routed if self.tables else self.records
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,6 +299,9 @@ class Sink(ABC):
     """False only for sinks that append without a marker; the result reports it."""
     can_replace: ClassVar[bool] = False
     """True if `replace` works."""
+    independent: ClassVar[bool] = False
+    """True if sinks of this class at different places share nothing, such as a database's lock:
+    several threads may then begin and publish in them, each in its own."""
 
     def serialize(self) -> Document:
         """Return what Airflow stores and shows of the object: its class, no options."""
@@ -338,6 +351,16 @@ class Sink(ABC):
     @abstractmethod
     def tidy(self, window_id: str) -> None:
         """Remove staging places that dead tries of a *published* window left. Best effort."""
+
+    def book(self, name: str) -> BoundaryBook | None:  # noqa: ARG002
+        """Return a book of documents beside the data, in the directory `name`; None if the sink
+        cannot store any."""
+        return None
+
+    @property
+    def made_good(self) -> Mapping[str, list[str]]:
+        """Windows that this run has published in tables that had failed to take them."""
+        return {}
 
     def missing(self) -> str | None:
         """Return an error text with advice if the sink's place is missing, such as a file system

@@ -21,7 +21,7 @@ from tests.client.cli.test_docs import COMMANDS
 from tools.devkit.patience import PATIENCE
 from tubemq_client.cli.app import build_app, load_command
 from tubemq_client.cli.commands import COMMANDS as ENTRIES
-from tubemq_client.cli.commands import EXAMPLES
+from tubemq_client.cli.commands import EXAMPLES, OPTIONS, help_text
 
 GROUPS = [word for word in ENTRIES if word not in COMMANDS]
 
@@ -70,7 +70,7 @@ def test_a_letter_has_one_meaning() -> None:
     assert {letter: names for letter, names in meanings.items() if len(names) > 1} == {}
 
 
-@pytest.mark.parametrize("words", [*COMMANDS])
+@pytest.mark.parametrize("words", [words for words in COMMANDS if words != "completion"])
 def test_every_command_takes_output(words: str) -> None:
     output = options_of(COMMANDS[words])["-o"]
     assert output.opts == ["--output", "-o"]
@@ -227,8 +227,7 @@ def test_shells_complete_commands_and_options(shell: str) -> None:
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_the_script_of_a_shell_is_printed(shell: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "tubemq_client.cli", "--show-completion", shell],
-        env=os.environ | {"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"},
+        [sys.executable, "-m", "tubemq_client.cli", "completion", shell],
         capture_output=True,
         text=True,
         timeout=60 * PATIENCE,
@@ -257,6 +256,36 @@ def test_the_list_of_commands_imports_no_command() -> None:
     )
     assert json.loads(done.stderr) == []
     assert "read-range" in done.stdout
+
+
+def test_help_of_the_command_line_is_that_of_the_application() -> None:
+    group: Any = typer.main.get_command(build_app())
+    helps = {param.opts[0]: param.help for param in options_of(group).values()}
+    assert helps | {"--help": OPTIONS["--help"]} == OPTIONS
+    shown = " ".join(help_text().split())
+    letters = [o for o in options_of(group) if not o.startswith("--")]
+    assert all(f", {letter} " in shown for letter in ["-h", *letters])
+    texts = [group.help, *OPTIONS.values(), *(entry.summary for entry in ENTRIES.values())]
+    assert [text for text in [*texts, *EXAMPLES[""]] if text not in shown] == []
+
+
+@pytest.mark.parametrize("word", ["--help", "-h"])
+def test_help_imports_no_terminal_library(word: str) -> None:
+    """Importing typer takes longer than everything else that the list of commands needs."""
+    code = (
+        "import sys; sys.argv[1:] = [sys.argv[1]]\n"
+        "from tubemq_client.cli import main; main()\n"
+        "sys.stderr.write(str([m for m in ('typer', 'rich', 'pydantic') if m in sys.modules]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, word],
+        capture_output=True,
+        text=True,
+        timeout=60 * PATIENCE,
+        check=True,
+    )
+    assert done.stdout == help_text() + "\n"
+    assert done.stderr == "[]"
 
 
 def test_the_application_lists_every_command() -> None:

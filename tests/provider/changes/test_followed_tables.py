@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from pyiceberg.catalog import load_catalog
 
 from tests.provider.changes.history import SCHEMA, VERSIONS, Database, Row, reader_of
 from tests.provider.sinks.postgres import postgres_server
@@ -55,8 +57,14 @@ class Never:
 class Table:
     """A followed table in one kind of sink."""
 
-    def __init__(self, spec: str, rows: Callable[[], list[Row]], following: Following) -> None:
-        self.spec, self.rows, self.following = spec, rows, following
+    def __init__(
+        self,
+        spec: str,
+        rows: Callable[[], list[Row]],
+        following: Following,
+        catalog: dict[str, str] | None = None,
+    ) -> None:
+        self.spec, self.rows, self.following, self.catalog = spec, rows, following, catalog
         self.journal = MemoryJournal()
 
     def run(
@@ -66,7 +74,7 @@ class Table:
         observer: Any = None,
         explicit: tuple[Any, Any] | None = None,
     ) -> Any:
-        sink = sink_for(self.spec, following=self.following)
+        sink = sink_for(self.spec, following=self.following, catalog_properties=self.catalog)
         scope = WindowScope("c1", TOPIC, "g1", sink.identity)
         ends = dict(database.ends())
         planner: Any = CursorPlanner(
@@ -100,6 +108,17 @@ def table_of(kind: str, place: Any, following: Following) -> Table:
             return sorted((r["id"], r["name"], r["price"]) for r in live)
 
         return Table(f"delta:{place}/goods", in_delta, following)
+    if kind == "iceberg":
+        catalog = {"type": "sql", "uri": f"sqlite:///{place}/catalog.db", "warehouse": f"{place}/w"}
+        (place / "w").mkdir(exist_ok=True)
+
+        def in_iceberg() -> list[Row]:
+            table = load_catalog("lake", **catalog).load_table("shop.goods")
+            read = table.scan().to_arrow().to_pylist()
+            live = [r for r in read if not r.get(following.soft_delete or "")]
+            return sorted((r["id"], r["name"], r["price"]) for r in live)
+
+        return Table("iceberg:lake/shop.goods", in_iceberg, following, catalog)
     url = f"sqlite:///{place}/lake.db" if kind == "sqlite" else str(place)
 
     def in_database() -> list[Row]:
@@ -124,6 +143,7 @@ def place_of(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Any:
 CASES = [
     ("sqlite", "debezium", True), ("sqlite", "canal", False), ("sqlite", "maxwell", False),
     ("postgresql", "maxwell", True), ("postgresql", "canal", False), ("delta", "debezium", False),
+    ("iceberg", "maxwell", False), ("iceberg", "debezium", True),
 ]  # fmt: skip
 
 
@@ -149,7 +169,7 @@ def test_after_every_window_the_table_equals_the_database(
         assert table.rows() == database.rows()
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "delta"])
+@pytest.mark.parametrize("kind", ["sqlite", "delta", "iceberg"])
 def test_the_offset_is_the_order_where_a_key_stays_in_its_partition(
     kind: str, tmp_path: Path
 ) -> None:
@@ -161,7 +181,7 @@ def test_the_offset_is_the_order_where_a_key_stays_in_its_partition(
         assert table.rows() == database.rows()
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "delta"])
+@pytest.mark.parametrize("kind", ["sqlite", "delta", "iceberg"])
 def test_a_window_of_heartbeats_may_come_before_the_first_change(kind: str, tmp_path: Path) -> None:
     table = table_of(kind, tmp_path, Following("changes", ("id",)))
     database = Database("debezium", seed=3)
@@ -172,7 +192,30 @@ def test_a_window_of_heartbeats_may_come_before_the_first_change(kind: str, tmp_
     assert table.rows() == [(1, "a", None)]
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "delta"])
+def test_a_window_is_one_snapshot_of_an_iceberg_table_and_leaves_no_other_files(
+    tmp_path: Path,
+) -> None:
+    table = table_of("iceberg", tmp_path, Following("changes", ("id",)))
+    database = Database("debezium", seed=5, move_keys=False)
+    catalog = load_catalog("lake", **(table.catalog or {}))
+    for number in range(2):
+        database.play(10)
+        for points in (9, 13):
+            with suppress(Died):
+                table.run(database, f"t{number}", DieAfter(points))
+        table.run(database, f"t{number}")
+        goods = catalog.load_table("shop.goods")
+        windows = [one.summary and one.summary["tubemq.window"] for one in goods.snapshots()]
+        assert len(windows) == len({*windows}) == number + 1
+        assert table.rows() == database.rows()
+        named = {
+            path.split("/merged/")[1] for path in goods.inspect.all_files()["file_path"].to_pylist()
+        }
+        there = (Path(goods.location().removeprefix("file://")) / "merged").rglob("*.parquet")
+        assert {str(path).split("/merged/")[1] for path in there} == named
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "delta", "iceberg"])
 def test_a_key_of_two_partitions_is_refused_without_a_version(kind: str, tmp_path: Path) -> None:
     table = table_of(kind, tmp_path, Following("changes", ("id",)))
     database = Database("debezium", seed=3, move_keys=False)

@@ -11,6 +11,7 @@ import pytest
 import sqlalchemy as sa
 
 from tubemq_client import Partition, Record
+from tubemq_client._io.connection_state import ConnectionCounters
 from tubemq_client.embedded import EmbeddedTubeMQ
 from tubemq_client.errors import ConfigError
 from tubemq_provider.hooks.tubemq import TubeMQHook
@@ -132,3 +133,60 @@ def test_what_cannot_be_exact_is_refused_before_anything_is_read(
     given = {"topic": TOPIC, "group": "lake", "cluster": "test", "engine": "inline"}
     with pytest.raises(ConfigError, match=problem):
         parse(IngestArguments, {**given, "initial_position": "earliest", **arguments})
+
+
+def test_fifty_tables_cost_one_read_of_the_topic(
+    scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene.produce(*((f"s{at % 50}", b"%06d" % at * 100) for at in range(2_000)))
+    made: list[ConnectionCounters] = []
+    create = ConnectionCounters.__init__
+
+    def counted(counters: ConnectionCounters) -> None:
+        create(counters)
+        made.append(counters)
+
+    monkeypatch.setattr(ConnectionCounters, "__init__", counted)
+
+    def received(group: str, **arguments: Any) -> int:
+        made.clear()
+        scene.journal = MemoryJournal()
+        result = scene.run("t", group=group, **arguments)
+        tables = result.tables.values()
+        assert (result.total or sum(table["rows"] for table in tables)) == 2_000
+        return sum(counters.bytes_received for counters in made)
+
+    (tmp_path / "t").mkdir()
+    one = received("one", sink=f"{tmp_path}/all")
+    tables = {"*": f"{tmp_path}/t/{{stream_id}}"}
+    fifty = received("many", sink=f"{tmp_path}/w", routes={"name": "n", "tables": tables})
+    assert len(list((tmp_path / "t").glob("s*"))) == 50
+    assert 1_200_000 < fifty <= 1.05 * one
+
+
+def test_a_failing_table_leaves_the_others_alone_and_is_made_good(
+    scene: Scene, tmp_path: Path
+) -> None:
+    routes = {"name": "shop", "on_route_failure": "isolate",
+              "tables": {"a": f"{tmp_path}/a", "b": f"{tmp_path}/later/b"}}  # fmt: skip
+    arguments = {"sink": f"{tmp_path}/w", "routes": routes}
+    scene.produce(("a", b"a1"), ("b", b"b1"), ("b", b"b2"))
+    result = scene.run("t1", **arguments)
+    assert (result.total, result.tables[f"{tmp_path}/later/b"]["rows"]) == (1, 0)
+    assert "cannot be made" in result.tables[f"{tmp_path}/later/b"]["failed"]
+    assert f"{tmp_path}/later/b did not take window" in result.warnings[0]
+    scene.produce(("a", b"a2"), ("b", b"b3"))
+    result = scene.run("t2", **arguments)
+    assert result.total == 1
+    assert len(result.warnings) == 2
+    (tmp_path / "later").mkdir()
+    scene.produce(("a", b"a3"))
+    result = scene.run("t3", **arguments)
+    assert sum(len(tables) for tables in result.made_good.values()) == 2
+    assert not result.warnings
+    for name, bodies in (("a", [b"a1", b"a2", b"a3"]), ("later/b", [b"b1", b"b2", b"b3"])):
+        assert sorted(read_windows(tmp_path / name).to_table()["value"].to_pylist()) == bodies
+    result = scene.run("t4", **arguments)
+    assert result.empty
+    assert not result.made_good
+    assert not (tmp_path / "w" / "_failed_tables").exists()

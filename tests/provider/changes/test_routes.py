@@ -79,11 +79,14 @@ class Topic:
     def add(self, key: str, stream: str | None, body: bytes) -> None:
         self.logs[key].append((stream, body))
 
-    def run(self, task: str, observer: Any = None, corrupt: str = "fail") -> Any:
+    def make_sink(self, home: Any, routes: Any) -> RoutedSink:
         def open_table(route: Route, address: str) -> Any:
             return sink_for(address, **route.options, following=route.following)
 
-        sink = RoutedSink(sink_for(self.home), parse_routes(self.routes), open_table)
+        return RoutedSink(home, routes, open_table)
+
+    def run(self, task: str, observer: Any = None, corrupt: str = "fail") -> Any:
+        sink = self.make_sink(sink_for(self.home), parse_routes(self.routes))
         scope = WindowScope("c1", TOPIC, "g1", sink.identity)
         ends = {key: INDEX_ENTRY_BYTES * len(log) for key, log in self.logs.items()}
         planner = CursorPlanner(
@@ -270,3 +273,13 @@ def test_a_table_that_lost_the_newest_window_stops_the_group(tmp_path: Path, kin
     topic.add("1:0", "clicks", b"later")
     with pytest.raises(SinkHistoryLost):
         topic.run("3")
+
+
+def test_a_route_may_lead_elsewhere_from_the_next_window_on(tmp_path: Path) -> None:
+    topic = Topic(tmp_path / "home", {"name": "shop", "tables": {"a": f"{tmp_path}/one"}})
+    topic.add("1:0", "a", b"1")
+    topic.run("1")
+    topic.routes = {"name": "shop", "tables": {"a": f"{tmp_path}/two"}}
+    topic.add("1:0", "a", b"2")
+    topic.run("2")
+    assert (values_in(tmp_path / "one"), values_in(tmp_path / "two")) == ({b"1": 1}, {b"2": 1})

@@ -66,6 +66,40 @@ def test_every_command_has_a_function(monkeypatch: pytest.MonkeyPatch) -> None:
         assert callable(getattr(import_module(module), name)), path
 
 
+def every_command(group: Any, path: tuple[str, ...]) -> dict[tuple[str, ...], Any]:
+    """Return groups and commands by their words."""
+    found = {path: group}
+    for command in getattr(group, "subcommands", ()):
+        found |= every_command(command, (*path, command.name))
+    return found
+
+
+WORDS = every_command(get_tubemq_commands()[0], ("tubemq",))
+
+
+@pytest.mark.parametrize("words", [*WORDS], ids=" ".join)
+def test_help_ends_with_examples_that_are_understood(words: tuple[str, ...]) -> None:
+    lines = WORDS[words].epilog.split("\n  airflow ")
+    assert lines.pop(0) == "examples:"
+    assert lines
+    for line in lines:
+        assert line.startswith(" ".join(words))
+        assert parsed(line)
+
+
+@pytest.mark.parametrize("words", [*WORDS], ids=" ".join)
+def test_formats_and_letters_are_the_same_everywhere(words: tuple[str, ...]) -> None:
+    command = WORDS[words]
+    if hasattr(command, "subcommands"):
+        return
+    letters = {flags[0]: flags[-1] for flags in (arg.flags for arg in command.args) if flags[1:]}
+    assert letters.items() >= {("-o", "--output"), ("-v", "--verbose")}
+    assert letters.keys() <= {"-o", "-v", "-y"}
+    for output in ("table", "json", "jsonl"):
+        line = WORDS[words].epilog.split("\n  airflow ")[1]
+        assert parsed(f"{line} -o {output}").output == output
+
+
 @pytest.mark.parametrize("line", documented())
 def test_commands_of_the_documentation_are_understood(line: str) -> None:
     assert parsed(line)

@@ -95,10 +95,11 @@ def ask(command: Callable[[Any], Any], **arguments: Any) -> Any:
 
 def test_every_output_format_has_the_same_content(capsys: pytest.CaptureFixture[str]) -> None:
     said = {}
-    for output in ("table", "plain", "json", "yaml"):
+    for output in ("table", "plain", "json", "jsonl", "yaml"):
         say(SimpleNamespace(output=output), ROWS)
         said[output] = capsys.readouterr().out
     assert json.loads(said["json"]) == yaml.safe_load(said["yaml"]) == ROWS
+    assert [json.loads(line) for line in said["jsonl"].splitlines()] == ROWS
     assert said["table"] == said["plain"], "no colours where nobody looks"
     assert "\x1b[31mfailed" in table(ROWS, colours=True)
 

@@ -50,7 +50,7 @@ def options(commands: Any, above: str = "") -> Iterator[tuple[str, set[str]]]:
 
 def test_every_command_with_a_sink_takes_its_credentials_from_a_connection() -> None:
     with_sink = {name: o for name, o in options(get_tubemq_commands()) if "--sink" in o}
-    assert len(with_sink) == 9
+    assert len(with_sink) == 11
     assert not [name for name, flags in with_sink.items() if "--sink-conn-id" not in flags]
 
 

@@ -329,7 +329,7 @@ def test_login_and_password_of_a_database_are_shown_nowhere(
 @pytest.mark.parametrize(
     ("before", "after", "said"),
     [
-        ({}, {"path": "other"}, r"another sink than parquet:.*/other, or with filters"),
+        ({}, {"path": "other"}, r"written for sink parquet:.*/lake, not parquet:.*/other"),
         ({}, {"filters": ["s1"]}, r"reading without filters, not with \['s1'\]"),
         ({"filters": ["s1"]}, {"filters": ["s2"]}, r"or other filters than \['s2'\]"),
     ],

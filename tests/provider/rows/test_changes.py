@@ -302,6 +302,7 @@ def test_records_without_rows_are_counted_by_kind() -> None:
         ("debezium", debezium("c", None, {"order_id": 1}), "none of the schema's columns"),
         ("debezium", debezium("c", None, {"id": 2**31}), "does not fit"),
         ("debezium", debezium("c", None, {"id": 1.5}), "no whole number"),
+        ("debezium", debezium("c", None, {"id": True}), "no whole number"),
         ("debezium", debezium("c", None, "row"), "not an object"),
         ("debezium", [1], "another kind"),
         ("canal", {**CANAL, "data": []}, "no rows"),

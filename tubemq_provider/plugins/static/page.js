@@ -235,7 +235,7 @@ function draw(group) {
   const id = String(group.id);
   const here = () => chosen === id && detail.isConnected;
   const asset = framed ? null : el("a", { href: `../assets/${id}` }, "Airflow's asset");
-  const parts = ["running", "positions", "windows", "coverage"].map(() => el("div", {}));
+  const parts = ["running", "positions", "tables", "windows", "coverage"].map(() => el("div", {}));
   detail.replaceChildren(head(group), facts([
     ["group", group.group], ["cluster", group.cluster],
     ["kind", group.source === "tubemq" ? "" : group.source],
@@ -251,10 +251,12 @@ function draw(group) {
   drawPositions(group, null, parts[1]);
   const failing = (node) => (error) => node.append(el("p", { class: "notice" }, error.message));
   const past = () => {
-    ask(`api/groups/${id}/windows`).then((found) => here() && drawWindows(id, found, parts[2]))
+    ask(`api/groups/${id}/tables`).then((found) => here() && drawTables(found, parts[2]))
       .catch(failing(parts[2]));
-    ask(`api/groups/${id}/coverage`).then((found) => here() && drawCoverage(found, parts[3]))
+    ask(`api/groups/${id}/windows`).then((found) => here() && drawWindows(id, found, parts[3]))
       .catch(failing(parts[3]));
+    ask(`api/groups/${id}/coverage`).then((found) => here() && drawCoverage(found, parts[4]))
+      .catch(failing(parts[4]));
   };
   keepRunning(id, parts[0], here, past).catch(failing(parts[0]));
   keepLag(group, parts[1], here).catch(failing(parts[1]));
@@ -407,6 +409,23 @@ function drawPositions(group, found, node, samples = []) {
   if (rows.length < total) parts.push(el("p", { class: "soft" }, `${rows.length} of ${total} partitions`));
   node.replaceChildren(section("Lag by partition", ...(known ? [asOf()] : []), ...parts,
     lagOverTime(samples), table(columns, rows)));
+}
+
+// Tables of routed windows: only groups with routes have any.
+function drawTables(found, node) {
+  if (!found.tables.length) return;
+  const failed = found.tables.filter((row) => row.failed).length;
+  const note = failed ? el("p", { class: "notice" }, `${number(failed)} tables failed to take windows. `
+    + "The group's next runs try again.") : null;
+  node.replaceChildren(section("Tables", note, table([
+    { name: "table", of: (row) => row.table },
+    { name: "values", of: (row) => row.values.join(", ") + (row.of > row.values.length ? " …" : "") },
+    { name: "rows", number: true, of: (row) => number(row.rows) },
+    { name: "windows", number: true, of: (row) => number(row.windows) },
+    { name: "failed", number: true, of: (row) => (row.failed ? el("span", { class: "bad" }, number(row.failed)) : "") },
+    { name: "", of: (row) => row.reason },
+    { name: "newest (UTC)", of: (row) => (row.at ? moment(row.at) : "") },
+  ], found.tables), el("p", { class: "soft" }, `From the newest ${number(found.events)} events.`)));
 }
 
 function drawWindows(id, found, node) {

@@ -173,7 +173,7 @@ def _boolean(value: Any, _: Kind) -> bool:
 def _integer(value: Any, most: int) -> int:
     if isinstance(value, str):
         value = Decimal(value.strip())
-    if isinstance(value, (dict, list)) or value != int(value):
+    if isinstance(value, (bool, dict, list)) or value != int(value):
         raise BadValue(f"{value} is no whole number")
     if not -most <= value < most:
         raise BadValue(f"{value} does not fit the column")
@@ -181,6 +181,8 @@ def _integer(value: Any, most: int) -> int:
 
 
 def _float(value: Any, *, single: bool) -> float:
+    if isinstance(value, bool):
+        raise BadValue(f"{value} is no number")
     number = float(value)
     infinite = math.isinf(number) or (single and abs(number) > 3.4028236e38)
     if infinite and not isinstance(value, str):

@@ -39,12 +39,10 @@ from tubemq_provider.files.staging import (
     StagingArea,
     Verify,
     checked_verify,
-    verified_files,
 )
 from tubemq_provider.rows.changes.reduction import target_schema
 from tubemq_provider.sinks._column_names import case_problems
 from tubemq_provider.sinks._evolution import Evolution, checked_evolution
-from tubemq_provider.sinks._marker_document import marker_document
 from tubemq_provider.sinks._storage import LocalStorage, Storage
 from tubemq_provider.sinks._storage_for import storage_for
 from tubemq_provider.sinks._table_sink import (
@@ -56,7 +54,6 @@ from tubemq_provider.sinks._table_sink import (
     TableWindow,
     is_stub,
     stub_schema,
-    token_of,
 )
 from tubemq_provider.sinks.delta.errors import explains_store_errors, gist, is_of_store
 from tubemq_provider.sinks.delta.history import in_history
@@ -91,7 +88,7 @@ from tubemq_provider.windows.facts import FileFact
 from tubemq_provider.windows.following import Following
 from tubemq_provider.windows.partitioning import PartitionBy
 from tubemq_provider.windows.plan import WindowPlan
-from tubemq_provider.windows.protocols import IngestCounts, Marker, Progress, Staging
+from tubemq_provider.windows.protocols import Marker, Staging
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -138,6 +135,7 @@ class DeltaSink(TableSink):
     """
 
     kind = "delta"
+    independent = True
 
     def __init__(
         self,
@@ -152,7 +150,7 @@ class DeltaSink(TableSink):
         schema_evolution: Evolution = "refuse",
         following: Following | None = None,
     ) -> None:
-        super().__init__(checked_verify(verify))
+        super().__init__(checked_verify(verify), following)
         self._by = PartitionBy.of(partition_by, "values", max_partitions)
         _delta()
         self._handle: DeltaTable | None = None
@@ -164,9 +162,7 @@ class DeltaSink(TableSink):
         self._committed = "", 0
         self._evolution = checked_evolution(schema_evolution)
         self._options = dict(storage_options or {})
-        self._following = following
         self._through_delta_rs = _has_lock(self._options) or following is not None
-        self._changes: list[Path] = []
         self._storage = storage_for(str(url), self._options)
         self._location = location_at(self._storage.url, self._options)
         if isinstance(self._storage, LocalStorage) and _ESCAPE.search(self._storage.url):
@@ -496,43 +492,13 @@ class DeltaSink(TableSink):
         properties = _properties(window, before)
         try:
             merge(table, self._changes, self._following, properties)
-        except (CommitFailedError, ChangeOrderUnclear) as exc:
-            if isinstance(exc, ChangeOrderUnclear):
-                self._withdraw(window)
-                raise
+        except ChangeOrderUnclear:
+            raise
+        except CommitFailedError as exc:
             raise CommitRefused(f"{self._storage.url}: {gist(exc)}") from None
         except Exception as exc:  # noqa: BLE001 (reported by kind, and a retry checks first)
             raise CommitUnclear(f"{self._storage.url}: {gist(exc)}") from None
         self._committed = window.token, before
-
-    def _stage_files(
-        self, staging: Staging, plan: WindowPlan, counts: IngestCounts, progress: Progress
-    ) -> TableWindow:
-        """See `TableSink`. Files with changes stay where they are until they are merged, and the
-        marker names none: later merges replace the table's files."""
-        if self._following is None:
-            return super()._stage_files(staging, plan, counts, progress)
-        import pyarrow.parquet as pq
-
-        staged, _ = verified_files(staging, plan, counts, verify=self._verify)
-        progress("files verified")
-        self._changes = [Path(staging.path) / file.path for file in staged]
-        if self._changes:
-            columns = pq.read_schema(self._changes[0]).remove_metadata()
-            columns = target_schema(columns, self._following)
-            self._prepare(StagedWindow([], columns, location_at(staging.path, {})))
-        else:
-            self._prepare(None)
-        progress("files in place")
-        token = token_of(staging)
-        document = marker_document(plan, counts, [], token=token)
-        self._existing_marker_store().stage(plan.window_id, token, document)
-        progress("marker staged")
-        return TableWindow(plan, token, document, [])
-
-    def recount(self, marker: Marker) -> Mapping[str, int] | None:
-        """See `Sink.recount`. Later windows take the rows of a table that follows changes."""
-        return None if self._following is not None else super().recount(marker)
 
     def _passes_recheck(self, table: LoadedTable) -> bool:
         """Check the files again where columns may be added: another window may have added some.

@@ -28,6 +28,7 @@ from tubemq_client.errors import ConfigError, TubeMQError, require_extra
 from tubemq_provider.files.durable import fsync_path
 from tubemq_provider.files.objects import StoreFailed
 from tubemq_provider.files.staging import FinalArea, StagingArea, Verify, checked_verify
+from tubemq_provider.rows.changes.reduction import target_schema
 from tubemq_provider.sinks._evolution import Evolution, checked_evolution
 from tubemq_provider.sinks._storage import LocalStorage, Storage, StorageBook
 from tubemq_provider.sinks._storage_for import storage_for
@@ -56,6 +57,7 @@ from tubemq_provider.sinks.iceberg.history import (
     outdated,
     remove_snapshots,
 )
+from tubemq_provider.sinks.iceberg.merging import Merged, merge
 from tubemq_provider.sinks.iceberg.rules import (
     alike_problems,
     column_misfits,
@@ -67,6 +69,7 @@ from tubemq_provider.sinks.iceberg.rules import (
 )
 from tubemq_provider.sinks.iceberg.spec import set_spec
 from tubemq_provider.windows.errors import SinkDamaged
+from tubemq_provider.windows.following import Following
 from tubemq_provider.windows.partitioning import PartitionBy
 from tubemq_provider.windows.plan import WindowPlan, cursor_window_of
 from tubemq_provider.windows.protocols import BoundaryBook, Marker, Staging
@@ -91,6 +94,7 @@ _MERGES: Final = {
 }
 """Defaults of the table's properties: a window reads and writes one list of manifests."""
 _NAME_MAPPING: Final = "schema.name-mapping.default"
+_MERGED: Final = "merged"
 _ONCE: Final = {"commit.retry.num-retries": "0"}
 _STORAGE: Final = {
     "s3.endpoint": "endpoint",
@@ -119,6 +123,9 @@ class IcebergSink(TableSink):
       `max_partitions`: the most that one task may make of a window.
     - `schema_evolution`: ``add_columns`` adds columns that the table has not, in the commit of the
       first files that have them; they may be null. Other changes are always refused.
+    - `following`: how the table follows changes: staged rows are the last changes of keys, and are
+      merged in the snapshot that names the window (`sinks.iceberg.merging`), whose new files are
+      in ``merged/`` of the table's location. Engines write on this machine.
     """
 
     kind = "iceberg"
@@ -136,8 +143,9 @@ class IcebergSink(TableSink):
         partition_by: Sequence[str] = (),
         max_partitions: int | None = None,
         schema_evolution: Evolution = "refuse",
+        following: Following | None = None,
     ) -> None:
-        super().__init__(checked_verify(verify))
+        super().__init__(checked_verify(verify), following)
         self._by = PartitionBy.of(partition_by, "columns", max_partitions)
         if "." not in identifier.strip("."):
             raise ConfigError(f"{identifier!r} is not <namespace>.<table>", subject="Iceberg table")
@@ -152,7 +160,7 @@ class IcebergSink(TableSink):
         self._evolution = checked_evolution(schema_evolution)
         self._schema: pa.Schema | None = None
         self.identity = identity or f"iceberg:{self._catalog.name}/{identifier}"
-        self._stages_locally = staging_root is not None
+        self._stages_locally = staging_root is not None or following is not None
         self._local = (
             StagingArea(Path(staging_root))
             if staging_root
@@ -204,7 +212,10 @@ class IcebergSink(TableSink):
                 self._refuse_another(table)
         except TableChanged:
             self._known_storage, self._known_marker_store, self._known_id = None, None, ""
-        return replace(super().begin(plan, attempt), field_ids=field_ids_of(self._loaded))
+        begun = super().begin(plan, attempt)
+        if self._following is not None:
+            return begun
+        return replace(begun, field_ids=field_ids_of(self._loaded))
 
     def _final_area(self) -> FinalArea | None:
         if self._stages_locally:
@@ -355,16 +366,40 @@ class IcebergSink(TableSink):
             self._refuse_other_ids(table, self._schema)
         # Only this handle's view: the properties that the table has stay as they are for others.
         once = {**_MERGES, **table.metadata.properties, **_ONCE}
+        if self._changes:
+            once["write.data.path"] = self._merged_path(table, window.plan.window_id, window.token)
         table.metadata = table.metadata.model_copy(update={"properties": once})
+        change = table.transaction()
+        require_columns(change)
+        old = outdated(table.metadata, _WINDOW, self._is_confirmed)
+        merged = self._put_files(change, table, window)
+        remove_snapshots(change, old)
+        self._loaded = None
+        try:
+            change.commit_transaction()
+        except (CommitFailedException, ValidationException) as exc:
+            if merged is not None:
+                merged.discard()
+            raise CommitRefused(f"{self._identifier}: {exc}") from exc
+        except Exception as exc:
+            # Sent: a garbled or lost answer says nothing about what the catalog did.
+            raise CommitUnclear(f"{self._identifier}: {type(exc).__name__}: {exc}") from exc
+        self._judged = table
+        clear_up(table, old)
+
+    def _put_files(self, change: Transaction, table: Table, window: TableWindow) -> Merged | None:
+        """Write the manifests of the window's snapshot, of a table that follows changes also the
+        files of its new state. Nothing is sent to the catalog."""
         properties = {
             _WINDOW: window.plan.window_id,
             _HASH: window.plan.hash,
             _TRY: window.token,
         }
-        change = table.transaction()
-        require_columns(change)
-        old = outdated(table.metadata, _WINDOW, self._is_confirmed)
         try:
+            if self._changes and self._following is not None:
+                merged = merge(change, table, self._changes, self._following)
+                _overwrite(change, merged, properties)
+                return merged
             if window.files and self._evolution == "add_columns":
                 self._add_columns(change)
             _append(change, table, window, properties)
@@ -375,17 +410,22 @@ class IcebergSink(TableSink):
             raise self._damaged(exc) from exc
         except OSError as exc:
             raise StoreFailed(f"Iceberg table {self._identifier}: {exc}; nothing was sent") from exc
-        remove_snapshots(change, old)
-        self._loaded = None
-        try:
-            change.commit_transaction()
-        except (CommitFailedException, ValidationException) as exc:
-            raise CommitRefused(f"{self._identifier}: {exc}") from exc
-        except Exception as exc:
-            # Sent: a garbled or lost answer says nothing about what the catalog did.
-            raise CommitUnclear(f"{self._identifier}: {type(exc).__name__}: {exc}") from exc
-        self._judged = table
-        clear_up(table, old)
+        return None
+
+    def _merged_path(self, table: Table, window_id: str, token: str = "") -> str:
+        """Return where the files of a merge are, which later merges of other windows replace."""
+        return f"{table.location().rstrip('/')}/{_MERGED}/{window_id}/{token}".rstrip("/")
+
+    def tidy(self, window_id: str) -> None:
+        """See `Sink.tidy`. Removes also what merges of other tries wrote."""
+        super().tidy(window_id)
+        document = self._document(window_id)
+        if self._following is None or document is None:
+            return
+        folder = f"{_MERGED}/{window_id}"
+        own = f"{folder}/{document.get('token')}/"
+        there = self.storage.names(folder, at_work=True)
+        self.storage.remove(name for name in there if not name.startswith(own))
 
     def _refuse_other_ids(self, table: Table, schema: pa.Schema) -> None:
         if problem := id_problem(table.metadata, schema):
@@ -402,6 +442,8 @@ class IcebergSink(TableSink):
 
     def check_columns(self, columns: pa.Schema) -> None:
         """See `Sink.check_columns`. A table that has no columns yet takes all."""
+        if self._following is not None:
+            columns = target_schema(columns, self._following)
         table = self._loaded or self._table()
         self._refuse_columns(table, columns)
         if table is None or is_stub(table.schema().column_names):
@@ -477,6 +519,16 @@ def _append(
             append.append_data_file(
                 data_file_of(change.table_metadata, f"{root}/{file.path}", file)
             )
+
+
+def _overwrite(change: Transaction, merged: Merged, properties: Mapping[str, str]) -> None:
+    """Replace files by those of a merge, in one snapshot."""
+    update = change.update_snapshot(snapshot_properties=dict(properties))
+    with update.overwrite() if merged.removed else update.merge_append() as snapshot:
+        for file in merged.removed:
+            snapshot.delete_data_file(file)
+        for file in merged.added:
+            snapshot.append_data_file(file)
 
 
 def _catalog(catalog: Catalog | str, properties: Mapping[str, str]) -> Catalog:

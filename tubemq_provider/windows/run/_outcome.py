@@ -37,6 +37,7 @@ def outcome(
         absent=now.absent,
         begun=now.begun,
         pace=pace,
+        made_good=dict(sink.made_good),
     )
     if now.plan is None or now.marker is None:
         return replace(common, empty=True)
@@ -49,7 +50,7 @@ def outcome(
         start=start,
         end=end,
         ranges=now.plan.ranges,
-        records=counts.records,
+        records=counts.published,
         bytes=counts.bytes,
         corrupt=counts.corrupt,
         notices=counts.notices,

@@ -32,7 +32,9 @@ class WindowResult:
     - `records`: by partition key; `bytes`: of all bodies. From the marker when `replayed`.
     - `corrupt`: records that failed their checksum and were left out.
     - `notices`: records without a row by kind, such as ``ddl`` and ``heartbeat`` of change streams.
-    - `tables`: of routed windows, the records read for each table and its rows, by address.
+    - `tables`: of routed windows, the records read for each table and its rows, by address;
+      `failed` is why a table did not take them.
+    - `made_good`: tables by earlier window that had failed to take it, and have it now.
     - `empty`: there was nothing to read. `replayed`: the window was already published, by an
       earlier try or another run. `has_more`: a limit cut it short.
     - `position`: end of the published cursor windows; None for other kinds.
@@ -61,6 +63,7 @@ class WindowResult:
     corrupt: int = 0
     notices: Mapping[str, int] = field(default_factory=dict)
     tables: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    made_good: Mapping[str, list[str]] = field(default_factory=dict)
     gaps: Gaps = field(default_factory=dict)
     has_more: bool = False
     pace: Throughput | None = None
@@ -87,7 +90,7 @@ class WindowResult:
     def has_news(self) -> bool:
         """True if only the commit event of an empty run records something: lost or skipped
         offsets, windows of other runs, or the group's first position."""
-        return bool(self.gaps or self.resets or self.recovered or self.begun)
+        return bool(self.gaps or self.resets or self.recovered or self.begun or self.made_good)
 
     def to_document(self) -> dict[str, Any]:
         """Return a JSON object with every member, `total` included."""
@@ -121,6 +124,7 @@ class WindowResult:
             "warnings": list(self.warnings),
             **({"notices": dict(self.notices)} if self.notices else {}),
             **({"tables": dict(self.tables)} if self.tables else {}),
+            **({"made_good": dict(self.made_good)} if self.made_good else {}),
         }
 
 
@@ -167,6 +171,8 @@ def event_document(
         document["notices"] = dict(result.notices)
     if result.tables:
         document["tables"] = dict(result.tables)
+    if result.made_good:
+        document["made_good"] = dict(result.made_good)
     if result.resets:
         document["resets"] = dict(result.resets)
     if result.missing:

@@ -14,7 +14,7 @@ def main() -> int:
     parser.add_argument("--inputs", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument(
-        "--format", choices=["avro", "csv", "json", "protobuf", "ddl"], required=True
+        "--format", choices=["avro", "changes", "csv", "json", "protobuf", "ddl"], required=True
     )
     parser.add_argument(
         "--no-java", action="store_true", help="without Java, where that is optional"
