@@ -210,6 +210,39 @@ def test_importing_is_light(statement: str, suspects: tuple[str, ...]) -> None:
     assert loaded_by(statement, suspects) == []
 
 
+DAG_FILE = """
+from airflow.sdk import DAG
+from tubemq_provider.operators.ingest import TubeMQCursorIngestOperator, TubeMQWindowIngestOperator
+from tubemq_provider.operators.rocketmq import RocketMQCursorIngestOperator
+from tubemq_provider.sensors.lag import TubeMQLagSensor
+
+COLUMNS = {"format": "json", "schema": "id bigint, price decimal(10,2), tags array<string>"}
+common = {"topic": "orders", "group": "lake"}
+tables = {
+    word: {"sink": f"delta:/lake/{word}", "decode": COLUMNS} for word in ("orders", "refunds")
+}
+with DAG("parsed"):
+    TubeMQCursorIngestOperator(task_id="typed", sink="delta:/lake/typed", decode=COLUMNS, **common)
+    TubeMQWindowIngestOperator(
+        task_id="avro", sink="s3://lake/avro", decode={"format": "avro", "schema": '"long"'},
+        resolver="message_time", **common,
+    )
+    RocketMQCursorIngestOperator(task_id="other", path="/lake/other", decode=COLUMNS, **common)
+    TubeMQCursorIngestOperator(
+        task_id="routed", sink="/lake/home", engine="inline",
+        routes={"name": "kinds", "by": "attribute:kind", "tables": tables}, **common,
+    )
+    TubeMQLagSensor(task_id="waits", **common)
+"""
+"""Dag file with typed columns and routes."""
+
+
+@pytest.mark.airflow
+def test_parsing_a_dag_file_loads_no_library_of_rows_or_lakes() -> None:
+    suspects = (*IN_A_DAG_FILE, *CLIENTS, "confluent_kafka", "fastavro", "numpy", "polars")
+    assert loaded_by(DAG_FILE, suspects) == []
+
+
 def test_every_public_name_of_the_client_can_be_loaded() -> None:
     answer = fresh_python("from tubemq_client import *; import tubemq_client as t; print(dir(t))")
 

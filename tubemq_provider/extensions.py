@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
@@ -161,6 +160,8 @@ def plugin_of(kind: Kind, word: str) -> Plugin:
     claims = [plugin for plugin in installed(kind) if plugin.word == word]
     subject = "decode" if kind == "decoder" else kind
     if not claims:
+        from difflib import get_close_matches  # large, for an error only
+
         near = get_close_matches(word, words(kind), n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         raise ConfigError(
@@ -280,6 +281,8 @@ def options_problems(kind: Kind, word: str, options: Mapping[str, Any]) -> list[
 
 
 def _problem(item: Any, fields: Mapping[str, Any]) -> str:
+    from difflib import get_close_matches  # large, for an error only
+
     name = str(item["loc"][0]) if item["loc"] else ""
     message = item["msg"].removeprefix("Value error, ")
     near = get_close_matches(name, fields, n=1) if item["type"] == "extra_forbidden" else []

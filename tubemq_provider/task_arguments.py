@@ -13,7 +13,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from difflib import get_close_matches
 from inspect import signature
 from typing import TYPE_CHECKING, Any
 
@@ -132,6 +131,8 @@ def near_names(kind: type, elsewhere: Mapping[str, str] | None = None) -> Iterat
     try:
         yield
     except TypeError as exc:
+        from difflib import get_close_matches  # large, for an error only
+
         wrong = re.findall(r"'(\w+)': ", str(exc)) if "Invalid arguments" in str(exc) else []
         names = [name for base in kind.__mro__ for name in signature(base).parameters]
         near = {name: get_close_matches(name, names, n=1, cutoff=0.75) for name in wrong}

@@ -8,7 +8,6 @@ under a wrong name would otherwise end up in a log.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from difflib import get_close_matches
 from typing import Any, NamedTuple, Self, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, SecretBytes, SecretStr, ValidationError
@@ -74,6 +73,8 @@ def _problem(item: Any, model: type[BaseModel]) -> str:
     name = ".".join(path) or "options"
     owner, field, secret = _locate(path, model)
     if item["type"] == "extra_forbidden":
+        from difflib import get_close_matches  # large, for an error only
+
         near = get_close_matches(path[-1].lower(), owner.model_fields, n=1, cutoff=0.75)
         if near:
             return f"{name}: unknown option; did you mean {near[0]}?"

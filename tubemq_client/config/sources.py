@@ -8,7 +8,6 @@ result. Reads one file and writes nothing; validating values is the models' busi
 from __future__ import annotations
 
 import os
-import tomllib
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -90,6 +89,8 @@ def from_file(path: str | os.PathLike[str]) -> dict[str, Any]:
         reason = getattr(error, "strerror", None) or error
         raise errors.ConfigError(f"{file}: {reason}", subject="option file") from error
     if file.suffix.lower() == ".toml":
+        import tomllib
+
         try:
             return tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:

@@ -262,26 +262,45 @@ class _Download:
 
 class _Upload:
     """Object that appears when it is finished, with the Python file interface that pyarrow uses:
-    `write`, `tell`, `flush` and `closed`."""
+    `write`, `tell`, `flush` and `closed`.
+
+    An object below `_PART_BYTES` is one request, whose answer has the tag. A larger one is uploaded
+    in parts, and its tag is asked for.
+    """
 
     def __init__(self, store: ObjectStore, name: str, url: str) -> None:
-        import obstore
         import pyarrow as pa
 
         self._store, self._name, self._url = store, name, url
-        self._writer: Any = obstore.open_writer(
-            store, name, buffer_size=_PART_BYTES, max_concurrency=_PARTS_AT_ONCE
-        )
+        self._held: bytearray | None = bytearray()
+        self._writer: Any = None
         self._size = 0
         self.closed = False
         self.stream = pa.PythonFile(self, mode="w")
 
     def write(self, data: bytes) -> int:
-        if self._writer is not None:  # pyarrow may still flush after `abandon`
+        part = memoryview(data).cast("B")  # pyarrow's buffers are signed
+        if self._writer is not None:
             with explains_object_store_errors(self._url):
-                self._writer.write(memoryview(data).cast("B"))  # pyarrow's buffers are signed
-            self._size += len(data)
+                self._writer.write(part)
+        elif self._held is not None:  # pyarrow may still flush after `abandon`
+            self._held += part
+            if len(self._held) >= _PART_BYTES:
+                self._begin_parts()
+        else:
+            return len(data)
+        self._size += len(part)
         return len(data)
+
+    def _begin_parts(self) -> None:
+        import obstore
+
+        self._writer = obstore.open_writer(
+            self._store, self._name, buffer_size=_PART_BYTES, max_concurrency=_PARTS_AT_ONCE
+        )
+        with explains_object_store_errors(self._url):
+            self._writer.write(self._held)
+        self._held = None
 
     def tell(self) -> int:
         return self._size
@@ -296,10 +315,13 @@ class _Upload:
         import obstore
 
         with explains_object_store_errors(self._url):
+            if self._held is not None:
+                put = obstore.put(self._store, self._name, self._held, use_multipart=False)
+                return Stored(self._size, put["e_tag"] or "")
             self._writer.close()
             head = obstore.head(self._store, self._name)
         return Stored(head["size"], head["e_tag"] or "")
 
     def abandon(self) -> None:
         # Closing the writer would complete the upload.
-        self._writer = None
+        self._held = self._writer = None

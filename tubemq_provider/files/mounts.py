@@ -1,4 +1,6 @@
-"""Detection of object stores that are mounted as directories, whose renames are not atomic.
+"""Local roots of sinks, and detection of object stores that are mounted as directories.
+
+The renames of such mounts are not atomic.
 
 s3fs, gcsfuse, goofys, blobfuse, rclone and the like rename a directory file by file. Unlike network
 file systems (Ceph, Gluster, JuiceFS, sshfs) they have no hard links, since an object has one name.
@@ -11,17 +13,37 @@ from __future__ import annotations
 import os
 import re
 from contextlib import suppress
+from os import PathLike
 from pathlib import Path
 from typing import Final, NamedTuple
 from uuid import uuid4
 
 from tubemq_client.errors import ConfigError
 
-__all__ = ["MOUNTS", "Mount", "mount_of", "refuse_object_mounts"]
+__all__ = ["MOUNTS", "Mount", "local_root", "mount_of", "refuse_object_mounts"]
 
 MOUNTS: Final = Path("/proc/self/mountinfo")
 _FUSE: Final = re.compile(r" - fuse(?!ctl )")
 _ESCAPE: Final = re.compile(r"\\([0-7]{3})")
+
+
+def local_root(root: str | PathLike[str]) -> Path:
+    """Return the absolute local path of `root` (a path, or a ``file://`` URL).
+
+    Raises `ConfigError` for URLs of other schemes, with what to do instead.
+    """
+    text = os.fspath(root)
+    scheme, separator, rest = text.partition("://")
+    if not separator:
+        return Path(os.path.abspath(text))  # noqa: PTH100 (resolve() would follow links)
+    if scheme == "file":
+        return Path("/" + rest.lstrip("/"))
+    raise ConfigError(
+        f"{scheme}://…: the parquet sink publishes a window by renaming its directory, which "
+        f"{scheme} cannot do in one step; use a local or mounted path, or ObjectStoreSink "
+        f"(tubemq_provider.sinks.object_store) for s3://, gs:// and az://",
+        subject="sink",
+    )
 
 
 class Mount(NamedTuple):

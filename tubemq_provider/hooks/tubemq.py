@@ -9,7 +9,6 @@ with an operator imports this module.
 from __future__ import annotations
 
 from contextlib import contextmanager
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from tubemq_client import errors
@@ -306,6 +305,8 @@ def _topics_hint(topic: str, names: list[str] | None) -> str:
             "\nto list the topics: tubemq topics list --admin http://<master>:8080 (set the "
             "connection's admin_url to have them named here)"
         )
+    from difflib import get_close_matches  # large, for an error only
+
     near = get_close_matches(topic, names, n=3, cutoff=0.6)
     shown = ", ".join(names[:_SHOWN]) + (" …" if len(names) > _SHOWN else "")
     existing = f"\nthere are: {shown or 'no topics'}"

@@ -19,6 +19,7 @@ from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field, Vali
 from tubemq_client import errors
 from tubemq_client.config import GroupName
 from tubemq_provider.extensions import Kind, is_known, plugin_of
+from tubemq_provider.files.mounts import local_root
 from tubemq_provider.ingest.options import (
     FILE_SINKS,
     FOLLOWING_SINKS,
@@ -39,7 +40,6 @@ from tubemq_provider.ingest.validation import (
     with_zone,
 )
 from tubemq_provider.rows.spec import DecodeSpec, function_spec
-from tubemq_provider.sinks.parquet import local_root
 from tubemq_provider.windows.canonical import in_utc
 from tubemq_provider.windows.planning.instants import TimeResolver
 from tubemq_provider.windows.policies import end_word

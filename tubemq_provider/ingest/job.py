@@ -37,7 +37,7 @@ from tubemq_provider.windows.planning.standalone_planner import (
 )
 from tubemq_provider.windows.policies import Policies
 from tubemq_provider.windows.protocols import IngestWatch, Step
-from tubemq_provider.windows.run.epochs import stored_epoch
+from tubemq_provider.windows.run.epochs import StoredProgress, stored_epoch, stored_progress
 from tubemq_provider.windows.run.kinds import window_run
 
 if TYPE_CHECKING:
@@ -155,7 +155,8 @@ class IngestJob:
 
         if not isinstance(self._engine, RoutedEngine):
             return []
-        planner = self._planner(self._scope(store), serialised=serialised)
+        scope, _ = self._scope(store)
+        planner = self._planner(scope, serialised=serialised)
         return MakeGood(
             sink,
             self._engine,
@@ -227,8 +228,9 @@ class IngestJob:
         if self._cancelled.is_set():
             raise WindowError("the task was killed before it began")
         self._engine.belong_to(store.writer)
+        scope, progress = self._scope(store)
         return window_run(
-            self._planner(self._scope(store), serialised=serialised),
+            self._planner(scope, serialised=serialised),
             store,
             self._sink,
             self._engine,
@@ -240,6 +242,7 @@ class IngestJob:
             deliver=self._delivery(observer),
             mirror=self._source.mirror if self._arguments.commit_to_broker else None,
             columns=lambda: expected_columns(self._arguments, self._source.space.source),
+            progress=progress,
         )
 
     def _delivery(self, observer: StepObserver) -> Callable[[Marker], None] | None:
@@ -269,21 +272,26 @@ class IngestJob:
         self._watch = progress_logger.watch()
         return progress_logger
 
-    def _scope(self, store: OffsetStore) -> WindowScope:
-        """Return the scope of the window, in the group's current epoch unless the task names
-        one."""
-        arguments = self._arguments
-        return WindowScope(
+    def _scope(self, store: OffsetStore) -> tuple[WindowScope, StoredProgress | None]:
+        """Return the scope of the window, in the group's current epoch unless the task names one,
+        and the progress of a chain as far as it was read for that."""
+        arguments, progress = self._arguments, None
+        if arguments.epoch is not None:
+            epoch = arguments.epoch
+        elif arguments.mode == "cursor":
+            epoch, progress = stored_progress(store)
+        else:
+            epoch = stored_epoch(store, chained=False)
+        scope = WindowScope(
             self._source.identity,
             arguments.topic,
             arguments.group,
             self._sink.identity,
             arguments.filters,
-            stored_epoch(store, chained=arguments.mode == "cursor")
-            if arguments.epoch is None
-            else arguments.epoch,
+            epoch,
             self._source.space.source,
         )
+        return scope, progress
 
     def _planner(
         self, scope: WindowScope, *, serialised: bool

@@ -86,8 +86,16 @@ def options_of(model: type[BaseModel]) -> Mapping[str, Option]:
     }
 
 
+@cache
+def _options_with(model: type[BaseModel], member: str) -> list[tuple[str, Option]]:
+    """Return the options of `model` whose `member` is not empty. Asked for each task of a Dag."""
+    return [(name, option) for name, option in options_of(model).items() if getattr(option, member)]
+
+
 def default_of(field: FieldInfo) -> Any:
     """Return the default of an optional field."""
+    if field.default is None or isinstance(field.default, (str, int)):
+        return field.default  # needs no copy
     return field.get_default(call_default_factory=True)
 
 
@@ -109,9 +117,8 @@ def without_effect(
     resolver or engine does not have; a plug-in has those of the word that it is `like`."""
     return [
         f"{name} has no effect with {aspect}={word!r}{hint}"
-        for name, option in options_of(type(arguments)).items()
-        if (words := getattr(option, f"{aspect}s")) and (like or word) not in words
-        if _is_changed(arguments, name)
+        for name, option in _options_with(type(arguments), f"{aspect}s")
+        if (like or word) not in getattr(option, f"{aspect}s") and _is_changed(arguments, name)
     ]
 
 
@@ -122,9 +129,8 @@ def problems_of_sink(
     are `accepted`."""
     return [
         option.without_sink.format(sink=sink)
-        for name, option in options_of(type(arguments)).items()
-        if option.without_sink and sink not in option.sinks and name not in accepted
-        if _is_changed(arguments, name)
+        for name, option in _options_with(type(arguments), "without_sink")
+        if sink not in option.sinks and name not in accepted and _is_changed(arguments, name)
     ]
 
 

@@ -2,7 +2,8 @@
 
 Turns arguments and a task's context into a window run and executes it. What a window is, what is
 retried and which try wins is decided in `windows.run`. `__init__` only checks literals and names
-assets, because Airflow parses Dag files all the time. The operators are in `ingest`.
+assets, because Airflow parses Dag files all the time: what only a run needs is imported in the run.
+The operators are in `ingest`.
 """
 
 from __future__ import annotations
@@ -29,9 +30,6 @@ from tubemq_provider._airflow import (
 from tubemq_provider.assets import declared, offsets_asset, sink_asset, tables_alias
 from tubemq_provider.extensions import BUILT_IN
 from tubemq_provider.hooks.failures import ErrorContext, fatal_errors_fail_the_task
-from tubemq_provider.hooks.lineage import window_lineage
-from tubemq_provider.hooks.metrics import count_window
-from tubemq_provider.hooks.plugin import plugin_hook
 from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.ingest.arguments import (
     OPTIONS,
@@ -40,9 +38,7 @@ from tubemq_provider.ingest.arguments import (
     names_with_latest,
     sink_template_problems,
 )
-from tubemq_provider.ingest.job import needs_interval
 from tubemq_provider.ingest.options import Option, default_of, described, parameters
-from tubemq_provider.ingest.progress import ProgressLogger
 from tubemq_provider.ingest.values import VALUES, IngestPolicies, Value, expand_values
 from tubemq_provider.links import (
     TubeMQOffsetsLink,
@@ -51,13 +47,8 @@ from tubemq_provider.links import (
     TubeMQSparkLink,
     TubeMQTopicLink,
 )
-from tubemq_provider.offsets.asset_state import PROGRESS
-from tubemq_provider.offsets.registry import TaskStore, store_for
-from tubemq_provider.operators.announce import announce, bounded
 from tubemq_provider.operators.clear_detection import is_cleared, run_clears
 from tubemq_provider.operators.deferring import TryState
-from tubemq_provider.operators.intervals import Interval, refuse_interval, run_interval
-from tubemq_provider.operators.job import SourceHook, open_job
 from tubemq_provider.rendered import RefusesEmptyRendering
 from tubemq_provider.task_arguments import check_literals, is_mapped, is_template, near_names, parse
 from tubemq_provider.windows.spaces import FIRST_SOURCE, space_of
@@ -66,6 +57,10 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from tubemq_provider.ingest.job import IngestJob
+    from tubemq_provider.ingest.progress import ProgressLogger
+    from tubemq_provider.offsets.registry import TaskStore
+    from tubemq_provider.operators.intervals import Interval
+    from tubemq_provider.operators.job import SourceHook
     from tubemq_provider.windows.protocols import Engine, Sink, StepObserver
     from tubemq_provider.windows.run.result import WindowResult
 
@@ -158,11 +153,10 @@ class IngestOperator(RefusesEmptyRendering, BaseOperator):
     ) -> None:
         if source is not None:
             self._choose_source(source)
-        taken = parameters(IngestArguments, self._modes).keys() - {"cluster"}
         fields = IngestArguments.model_fields
         arguments = {
             name: kwargs.pop(name) if name in kwargs else default_of(fields[name])
-            for name in sorted(taken)
+            for name in _names_of_arguments(self._modes)
         }
         chosen = {**(kwargs.get("default_args") or {}), **kwargs}
         with near_names(type(self), _inside_of_values(type(self))):
@@ -200,6 +194,9 @@ class IngestOperator(RefusesEmptyRendering, BaseOperator):
         )
 
     def _run_try(self, context: Context, try_state: TryState) -> dict[str, Any]:
+        from tubemq_provider.hooks.metrics import count_window
+        from tubemq_provider.operators.announce import announce, bounded
+
         failing = fatal_errors_fail_the_task(self.log, about=self._error_context())
         with failing, try_state.defer_when_suspended(self.log), ExitStack() as stack:
             arguments, store, job = self._open_job(context, stack)
@@ -237,8 +234,13 @@ class IngestOperator(RefusesEmptyRendering, BaseOperator):
         self, context: Context, stack: ExitStack
     ) -> tuple[IngestArguments, TaskStore, IngestJob]:
         """Return the job of this try, built from the rendered arguments; `stack` closes it."""
-        self._warn_of_latest()
-        arguments = parse(IngestArguments, self._arguments())
+        from tubemq_provider.ingest.job import needs_interval
+        from tubemq_provider.operators.intervals import refuse_interval, run_interval
+        from tubemq_provider.operators.job import open_job
+
+        rendered = self._arguments()
+        self._warn_of_latest(rendered)
+        arguments = parse(IngestArguments, rendered)
         hook = self._hook()
         hook.expect_cluster(arguments.cluster)
         self.admin_url = hook.admin_url
@@ -261,6 +263,8 @@ class IngestOperator(RefusesEmptyRendering, BaseOperator):
     def _hook(self) -> SourceHook:
         """Return the hook of the connection."""
         if self.source != TubeMQHook.conn_type:
+            from tubemq_provider.hooks.plugin import plugin_hook
+
             return plugin_hook(self.source)(self.tubemq_conn_id)
         return TubeMQHook(self.tubemq_conn_id)
 
@@ -296,6 +300,8 @@ class IngestOperator(RefusesEmptyRendering, BaseOperator):
 
         None without the OpenLineage provider.
         """
+        from tubemq_provider.hooks.lineage import window_lineage
+
         return window_lineage(self.cluster, self.topic, self._address, self.result, self.source)
 
     def _error_context(self) -> ErrorContext:
@@ -324,6 +330,8 @@ class IngestOperator(RefusesEmptyRendering, BaseOperator):
 
     def _keep_progress(self, context: Context, progress: dict[str, Any]) -> None:
         """Store the progress of the window in this task's state, for the web page."""
+        from tubemq_provider.offsets.asset_state import PROGRESS
+
         try:
             state: Any = context["task_state_store"]
             state.set(PROGRESS, progress)
@@ -357,15 +365,15 @@ class IngestOperator(RefusesEmptyRendering, BaseOperator):
             store = f"offset_store={self.offset_store!r}"
             unsafe.append(needs_asset_state(store, "say offset_store='events'"))
         check_literals(IngestArguments, arguments, static=_STATIC, problems=unsafe, task=self)
-        self._warn_of_latest()
+        self._warn_of_latest(arguments)
 
-    def _warn_of_latest(self) -> None:
+    def _warn_of_latest(self, arguments: Mapping[str, Any]) -> None:
         """Warn once per task of ``latest``, which here used to mean the stable end.
 
         Elsewhere it is the end in the broker's memory. Templated values are known only after
         rendering.
         """
-        if self._warned or not (names := names_with_latest(self._arguments())):
+        if self._warned or not (names := names_with_latest(arguments)):
             return
         self._warned = True
         warnings.warn(
@@ -423,6 +431,8 @@ class IngestOperator(RefusesEmptyRendering, BaseOperator):
                 f"{self.cluster!r}, {self.topic!r}, {self.group!r}{kind})",
                 subject="assets",
             )
+        from tubemq_provider.offsets.registry import store_for
+
         return store_for(self.offset_store, context, self.offsets_asset)
 
     def _report(self, result: WindowResult, context: Context) -> None:
@@ -442,6 +452,12 @@ class IngestOperator(RefusesEmptyRendering, BaseOperator):
         for warning in result.warnings:
             self.log.warning("%s", warning)
         self.log.info("window done: %s", json.dumps(line))
+
+
+@cache
+def _names_of_arguments(modes: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the names of the arguments that an operator of these modes sets from the table."""
+    return tuple(sorted(parameters(IngestArguments, modes).keys() - {"cluster"}))
 
 
 @cache

@@ -6,7 +6,14 @@ imports pyspark; pyarrow and parsers are imported where they are used. Tasks on 
 this package.
 """
 
-from tubemq_provider.rows.decoding import RowDecoder
-from tubemq_provider.rows.spec import DecodeSpec
+from typing import TYPE_CHECKING
+
+from tubemq_client._lazy import lazy_names
+
+if TYPE_CHECKING:
+    from tubemq_provider.rows.decoding import RowDecoder
+    from tubemq_provider.rows.spec import DecodeSpec
 
 __all__ = ["DecodeSpec", "RowDecoder"]
+
+__getattr__ = lazy_names(__name__, {".decoding": ("RowDecoder",), ".spec": ("DecodeSpec",)})

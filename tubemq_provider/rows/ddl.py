@@ -1,22 +1,22 @@
 """Schemas in Spark SQL's DDL, to Arrow and back: ``id bigint, tags array<string>``.
 
 One notation for the inline engine and for Spark, whose own parser is not needed here. Columns are
-nullable and times are UTC microseconds, as everywhere in this project. This module does not depend
-on records.
+nullable and times are UTC microseconds, as everywhere in this project. A schema is checked without
+pyarrow, which a Dag file must not load. This module does not depend on records.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tubemq_client.errors import ConfigError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["MAX_NESTING", "ddl_of", "parse_ddl", "quoted"]
+__all__ = ["MAX_NESTING", "check_ddl", "ddl_of", "parse_ddl", "quoted"]
 
 _TOKEN: Final = re.compile(
     r"""(?:\s|--[^\n]*(?:\n|\Z)|/\*(?s:.*?)\*/)*
@@ -32,20 +32,38 @@ MAX_NESTING: Final = 64
 """Maximal nesting of types."""
 
 
+class _Type(NamedTuple):
+    """A parsed type: its word, and precision and scale, element types, or members."""
+
+    word: str
+    numbers: tuple[int, ...] = ()
+    members: tuple[tuple[str, _Type], ...] = ()
+
+
 def parse_ddl(text: str) -> pa.Schema:
     """Parse `text` into an Arrow schema. Raises `ConfigError` that quotes the unexpected part."""
     import pyarrow as pa
 
+    simple = _simple()
+    return pa.schema([(name, _arrow_type(kind, simple)) for name, kind in _columns(text)])
+
+
+def check_ddl(text: str) -> None:
+    """Raise `ConfigError` if `text` is no schema; needs no pyarrow."""
+    _columns(text)
+
+
+def _columns(text: str) -> list[tuple[str, _Type]]:
     if text.lstrip().startswith("{"):
         raise ConfigError(
             "it is JSON; write the same as DDL, which df.schema.simpleString() of Spark prints",
             subject="schema",
         )
-    fields = _Parser(text).columns()
-    names = [field.name.lower() for field in fields]
+    columns = _Parser(text).columns()
+    names = [name.lower() for name, _ in columns]
     if duplicates := sorted({name for name in names if names.count(name) > 1}):
         raise ConfigError(f"column {duplicates[0]!r} is named twice", subject="schema")
-    return pa.schema(fields)
+    return columns
 
 
 def ddl_of(fields: Iterable[pa.Field], *, instants: str = "timestamp") -> str:
@@ -78,6 +96,26 @@ def _simple() -> dict[str, pa.DataType]:
         "time": pa.time64("us"),
     }
 
+
+def _arrow_type(kind: _Type, simple: dict[str, pa.DataType]) -> pa.DataType:
+    import pyarrow as pa
+
+    if kind.word in simple:
+        return simple[kind.word]
+    if kind.word == "decimal":
+        return pa.decimal128(*kind.numbers)
+    members = [(name, _arrow_type(member, simple)) for name, member in kind.members]
+    if kind.word == "struct":
+        return pa.struct(members)
+    types = [member for _, member in members]
+    return pa.list_(*types) if kind.word == "array" else pa.map_(*types)
+
+
+_SIMPLE: Final = (
+    *("boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "string", "binary"),
+    *("date", "timestamp", "timestamp_ntz", "time"),
+)
+"""Types of one word, the keys of `_simple`."""
 
 _ALIASES: Final = {
     "bool": "boolean",
@@ -121,7 +159,7 @@ def _type_text(type_: pa.DataType, instants: str) -> str:
     if pt.is_map(type_):
         key, item = (_type_text(each, instants) for each in (type_.key_type, type_.item_type))
         return f"map<{key}, {item}>"
-    type_names = ", ".join((*_simple(), "decimal", "array", "map", "struct"))
+    type_names = ", ".join((*_SIMPLE, "decimal", "array", "map", "struct"))
     raise ConfigError(f"type {type_} is none of {type_names}", subject="schema")
 
 
@@ -132,9 +170,8 @@ class _Parser:
         self._text = text
         self._at = 0
         self._depth = 0
-        self._simple = _simple()
 
-    def columns(self) -> list[pa.Field]:
+    def columns(self) -> list[tuple[str, _Type]]:
         """Parse the fields of a schema, which may be printed as one ``struct<…>``."""
         if self._skip_word("struct"):
             if self._skip("<"):
@@ -145,15 +182,13 @@ class _Parser:
             self._at = 0
         return self.fields(closing=None)
 
-    def fields(self, closing: str | None) -> list[pa.Field]:
+    def fields(self, closing: str | None) -> list[tuple[str, _Type]]:
         """Parse ``name type, name: type`` up to `closing`, or the end."""
-        import pyarrow as pa
-
-        fields = []
+        fields: list[tuple[str, _Type]] = []
         while True:
             name = self._name()
             self._skip(":")
-            fields.append(pa.field(name, self._type()))
+            fields.append((name, self._type()))
             self._skip_constraints()
             if self._skip(","):
                 continue
@@ -181,7 +216,7 @@ class _Parser:
                 self._at = token.end()
                 token = self._next()
 
-    def _type(self) -> pa.DataType:
+    def _type(self) -> _Type:
         word = self._name().lower()
         word = _ALIASES.get(word, word)
         if word == "timestamp" and self._skip_word("without"):
@@ -198,8 +233,8 @@ class _Parser:
             word = "string"
         if word == "string" and self._skip_word("collate"):
             self._name()
-        if word in self._simple:
-            return self._simple[word]
+        if word in _SIMPLE:
+            return _Type(word)
         self._depth += 1
         if self._depth > MAX_NESTING:
             raise self._error(f"at most {MAX_NESTING} types in each other")
@@ -214,37 +249,33 @@ class _Parser:
                 raise self._error("time(0) to time(6)")
             self._need(")")
 
-    def _nested(self, word: str) -> pa.DataType:
-        import pyarrow as pa
-
+    def _nested(self, word: str) -> _Type:
         if word == "decimal":
             return self._decimal()
         if word in ("array", "map", "struct"):
             self._need("<")
             if word == "struct":
-                return pa.struct(self.fields(closing=">"))
+                return _Type(word, members=tuple(self.fields(closing=">")))
             first = self._type()
             if word == "array":
                 self._need(">")
-                return pa.list_(first)
+                return _Type(word, members=(("element", first),))
             self._need(",")
             second = self._type()
             self._need(">")
-            return pa.map_(first, second)
+            return _Type(word, members=(("key", first), ("value", second)))
         if word in _NO_COLUMN:
             raise ConfigError(
                 f"{self._text!r}: type {word!r} of Spark has no column here; write "
                 f"{_NO_COLUMN[word]}",
                 subject="schema",
             )
-        type_names = ", ".join((*self._simple, "decimal(p,s)", "array<…>", "map<…>", "struct<…>"))
+        type_names = ", ".join((*_SIMPLE, "decimal(p,s)", "array<…>", "map<…>", "struct<…>"))
         raise ConfigError(
             f"{self._text!r}: {word!r} is no type; known are {type_names}", subject="schema"
         )
 
-    def _decimal(self) -> pa.DataType:
-        import pyarrow as pa
-
+    def _decimal(self) -> _Type:
         precision, scale = 10, 0
         if self._skip("("):
             precision = self._number()
@@ -253,7 +284,7 @@ class _Parser:
             self._need(")")
         if not (0 < precision <= 38 and 0 <= scale <= precision):
             raise self._error("decimal(p,s) with p from 1 to 38 and s from 0 to p")
-        return pa.decimal128(precision, scale)
+        return _Type("decimal", numbers=(precision, scale))
 
     def _next(self) -> re.Match[str] | None:
         return _TOKEN.match(self._text, self._at)

@@ -19,6 +19,7 @@ from tubemq_client.errors import ConfigError
 from tubemq_client.json_text import load_unique_json
 from tubemq_provider.extensions import is_known, load, parsed_options, plugin_of
 from tubemq_provider.extensions import words as known_words
+from tubemq_provider.rows.ddl import check_ddl
 
 __all__ = [
     "CHANGES",
@@ -372,13 +373,9 @@ def _problems_of_schema(document: Mapping[str, Any]) -> list[str]:
     if document["format"] == "avro":
         return [f"schema: {problem}" for problem in _problems_of_avro(schema)]
     try:
-        from tubemq_provider.rows.ddl import parse_ddl
-
-        parse_ddl(schema)
+        check_ddl(schema)
     except ConfigError as error:
         return [f"schema: {problem}" for problem in error.problems]
-    except ImportError:
-        pass  # without pyarrow: where rows are made, that says what to install
     return []
 
 
@@ -465,14 +462,10 @@ def _with_files(spec: DecodeSpec) -> DecodeSpec:
 def schema_of(path: Path, text: str) -> str:
     """Return `text`, the content of the file at `path`, if it is a schema. Raises `ConfigError`
     that names the file."""
-    from tubemq_provider.rows.ddl import parse_ddl
-
     try:
-        parse_ddl(text)
+        check_ddl(text)
     except ConfigError as error:
         raise ConfigError(
             [f"schema_file: {path}: {problem}" for problem in error.problems], subject=SUBJECT
         ) from error
-    except ImportError:
-        return text  # without pyarrow: where rows are made, that says what to install
     return text

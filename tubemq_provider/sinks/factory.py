@@ -22,13 +22,12 @@ from functools import cache
 from importlib.util import find_spec
 from os import PathLike, fspath
 from pathlib import Path, PurePath
-from typing import Any, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 from urllib.parse import parse_qsl, urlencode
 
 from tubemq_client.errors import ConfigError, require_extra
 from tubemq_provider.extensions import BUILT_IN, call, is_known, load, parsed_options, words
 from tubemq_provider.files.objects import prefix_problems
-from tubemq_provider.files.staging import Verify
 from tubemq_provider.sinks._database_address import (
     CREDENTIALS,
     DATABASES,
@@ -36,9 +35,12 @@ from tubemq_provider.sinks._database_address import (
     address_problems,
     without_login,
 )
-from tubemq_provider.sinks._evolution import Evolution
 from tubemq_provider.windows.following import Following
 from tubemq_provider.windows.protocols import Sink
+
+if TYPE_CHECKING:
+    from tubemq_provider.files.staging import Verify
+    from tubemq_provider.sinks._evolution import Evolution
 
 __all__ = [
     "SUPPORTED",

@@ -28,7 +28,6 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from tubemq_client.errors import ConfigError
 from tubemq_provider.files.durable import (
     converted_os_errors,
     ensure_root,
@@ -39,7 +38,7 @@ from tubemq_provider.files.durable import (
 )
 from tubemq_provider.files.footers import count_rows
 from tubemq_provider.files.locations import LocalLocation
-from tubemq_provider.files.mounts import refuse_object_mounts
+from tubemq_provider.files.mounts import local_root, refuse_object_mounts
 from tubemq_provider.files.quarantine import CORRUPT, quarantined_in
 from tubemq_provider.files.staging import StagingArea, Verify, checked_verify, verified_files
 from tubemq_provider.sinks._column_names import refuse_folder_column, refuse_folder_columns
@@ -62,31 +61,12 @@ from tubemq_provider.windows.protocols import (
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["MARKER_NAME", "ParquetSink", "local_root"]
+__all__ = ["MARKER_NAME", "ParquetSink"]
 
 MARKER_NAME: Final = "_tubemq_window.json"
 """The marker's file name inside a window's directory."""
 
 _PREFIX: Final = "window_id="
-
-
-def local_root(root: str | PathLike[str]) -> Path:
-    """Return the absolute local path of `root` (a path, or a ``file://`` URL).
-
-    Raises `ConfigError` for URLs of other schemes, with what to do instead.
-    """
-    text = os.fspath(root)
-    scheme, separator, rest = text.partition("://")
-    if not separator:
-        return Path(os.path.abspath(text))  # noqa: PTH100 (resolve() would follow links)
-    if scheme == "file":
-        return Path("/" + rest.lstrip("/"))
-    raise ConfigError(
-        f"{scheme}://…: the parquet sink publishes a window by renaming its directory, which "
-        f"{scheme} cannot do in one step; use a local or mounted path, or ObjectStoreSink "
-        f"(tubemq_provider.sinks.object_store) for s3://, gs:// and az://",
-        subject="sink",
-    )
 
 
 class ParquetSink(Sink):

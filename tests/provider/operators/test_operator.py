@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -54,6 +55,22 @@ class Forgetful(State):
         if key == "progress":
             self.told.append(value)
             raise RuntimeError("the API server is away")
+        super().set(key, value)
+
+
+class Counted(State):
+    """State that notes each request."""
+
+    def __init__(self, requests: list[str]) -> None:
+        super().__init__()
+        self.requests = requests
+
+    def get(self, key: str, default: Any = None) -> Any:
+        self.requests.append(f"get {key.partition('/')[0]}")
+        return super().get(key, default)
+
+    def set(self, key: str, value: Any) -> None:
+        self.requests.append(f"set {key.partition('/')[0]}")
         super().set(key, value)
 
 
@@ -350,6 +367,34 @@ class TestJob:
         assert told["gaps"] == lost["gaps"] != {}
         with pytest.raises(AirflowSkipException):
             run("r3")
+
+    def test_a_run_begins_with_one_look_at_the_progress(self, scene: Scene) -> None:
+        requests: list[str] = []
+        asset = offsets_asset("test", TOPIC, "lake")
+        kept: dict[Any, Any] = {asset: Counted(requests)}
+        for name in ("r1", "r2"):
+            scene.produce(8)
+            requests.clear()
+            task = operator(path=str(scene.root), engine="inline", initial_position="earliest")
+            inlet = Inlet([Event(extra) for extra in kept.get("events", {}).get(asset, [])])
+            task_state = Counted(requests)
+            context = fake_context(
+                task, kept, run=name, inlet_events={asset: inlet}, task_state_store=task_state
+            )
+            assert execute(task, context)["total"] == 8
+            accept(context, kept)
+        # The ledger is asked with each look: at the beginning, before the publication, after it.
+        assert Counter(requests) == {
+            "get tubemq-ledger": 3,
+            "get cursor": 3,
+            "get win": 2,
+            "get plan": 1,
+            "set win": 1,
+            "set plan": 1,
+            "set cursor": 1,
+            "set progress": 2,
+        }
+        assert len(inlet.requests) == 1
 
     def test_progress_is_kept_as_task_state_and_no_run_depends_on_it(self, scene: Scene) -> None:
         scene.produce(16)

@@ -27,6 +27,7 @@ from tubemq_provider.windows.protocols import (
     cannot_replace,
 )
 from tubemq_provider.windows.run._progress import RunProgress
+from tubemq_provider.windows.run.epochs import StoredProgress
 from tubemq_provider.windows.run.result import WindowResult
 
 __all__ = ["Mirror", "Planner", "RunBase"]
@@ -73,6 +74,7 @@ class RunBase:
         retried: bool = False,
         columns: Callable[[], Any] = lambda: None,
         deliver: Callable[[Marker], None] | None = None,
+        progress: StoredProgress | None = None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         rewrites = planner.policies.on_clear is OnClear.REWRITE
@@ -97,6 +99,7 @@ class RunBase:
         self._rewrites = rewrites and cleared
         self._columns = columns
         self._deliver = deliver
+        self._stored_progress = progress
         self._clock = clock
         self._now = RunProgress()
         self._result: WindowResult | None = None

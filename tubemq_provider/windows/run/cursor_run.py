@@ -70,9 +70,10 @@ class CursorRun(WindowRun):
     def _load(self) -> Iterator[str]:
         """Find the position: the higher of cursor and newest event, then along the markers."""
         now = self._now
-        cursor = self._read_cursor()
+        stored = self._stored_progress
+        cursor = self._read_cursor() if stored is None else self._cursor_of(stored.cursor)
         yield "cursor read"
-        event = self._store.newest_position()
+        event = self._store.newest_position() if stored is None else stored.event
         yield "event read"
         self._planner.observe(event)
         now.cursor_missing = cursor is None
@@ -269,7 +270,9 @@ class CursorRun(WindowRun):
         return self._now.position
 
     def _read_cursor(self) -> Cursor | None:
-        document = self._store.load_cursor()
+        return self._cursor_of(self._store.load_cursor())
+
+    def _cursor_of(self, document: Document | None) -> Cursor | None:
         if document is None or self._is_earlier(document):
             return None
         cursor = Cursor.from_document(document, self._scope)

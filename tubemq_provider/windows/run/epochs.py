@@ -9,12 +9,19 @@ commit events name it, and the epochs that have ended. Read-only.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from tubemq_provider.windows.cursor import epoch_of, present_epoch
 from tubemq_provider.windows.protocols import Document, OffsetStore
 
-__all__ = ["EventOnlyStore", "recent_events", "stored_epoch", "stored_epoch_source"]
+__all__ = [
+    "EventOnlyStore",
+    "StoredProgress",
+    "recent_events",
+    "stored_epoch",
+    "stored_epoch_source",
+    "stored_progress",
+]
 
 
 @runtime_checkable
@@ -24,6 +31,17 @@ class EventOnlyStore(Protocol):
     def recent_events(self) -> Iterable[Document]:
         """Return newest commit events, with a position or without, newest first. It need not
         return all."""
+
+
+class StoredProgress(NamedTuple):
+    """Cursor and newest commit event with a position, as read when a try began.
+
+    Each read is a request to Airflow, so a run begins with those of the epoch's lookup. It reads
+    the cursor again before it publishes and before it stores it.
+    """
+
+    cursor: Document | None
+    event: Document | None
 
 
 def recent_events(store: OffsetStore) -> Iterable[Document]:
@@ -36,6 +54,13 @@ def stored_epoch(store: OffsetStore, *, chained: bool = True) -> str:
     return epoch_of(stored_epoch_source(store, store.load_cursor(), chained=chained))
 
 
+def stored_progress(store: OffsetStore) -> tuple[str, StoredProgress]:
+    """Return the current epoch for windows of a chain, and what it was read from."""
+    cursor = store.load_cursor()
+    event, standing = _newest_events(store, chained=True)
+    return epoch_of(present_epoch(cursor, event, standing)), StoredProgress(cursor, event)
+
+
 def stored_epoch_source(
     store: OffsetStore, cursor: Document | None, *, chained: bool = True
 ) -> Mapping[str, Any] | None:
@@ -44,6 +69,11 @@ def stored_epoch_source(
     Events of standalone windows have no position, and a group may have years of them: unless the
     requested window is `chained`, only the newest events are read.
     """
+    return present_epoch(cursor, *_newest_events(store, chained=chained))
+
+
+def _newest_events(store: OffsetStore, *, chained: bool) -> tuple[Document | None, list[Document]]:
+    """Return the newest event with a position, and newer ones without."""
     event: Document | None = None
     standing: list[Document] = []
     for recent in recent_events(store):
@@ -53,4 +83,4 @@ def stored_epoch_source(
         standing.append(recent)
     if event is None and (chained or not isinstance(store, EventOnlyStore)):
         event = store.newest_position()
-    return present_epoch(cursor, event, standing)
+    return event, standing

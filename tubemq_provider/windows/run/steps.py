@@ -60,6 +60,7 @@ class WindowRun(RunBase, ABC):
     - `mirror`: optional; its failure is a warning, never an error.
     - `cleared`: a user cleared the finished task to have it done again; see `OnClear`.
     - `deliver`: receives the marker before the position moves; sends dead letters.
+    - `progress`: what was read of the group's progress just before, so that it is not read twice.
     - `columns`: returns the `pyarrow.Schema` that the engine will write, None while it is unknown.
     """
 
