@@ -1,4 +1,4 @@
-"""Windows of a genuine Kafka: transactions, compaction, retention, topics made anew."""
+"""Windows of a genuine Kafka: transactions, compaction, retention, recreated topics."""
 
 from __future__ import annotations
 
