@@ -1,7 +1,7 @@
 """Readers of ranges, and the look-up that tells one life of a topic from the next.
 
-A topic is known by its id, which differs for each topic that is created: an anchor has the id where other
-sources have a record, since compaction may remove any record.
+A topic is known by its id, which differs for each topic that is created: an anchor has the id where
+other sources have a record, since compaction may remove any record.
 """
 
 from __future__ import annotations
