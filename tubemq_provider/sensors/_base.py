@@ -86,7 +86,7 @@ class TubeMQSensor(RefusesEmptyRendering, BaseSensorOperator):
     @property
     def hook(self) -> Any:
         """Hook of the sensor's connection: TubeMQ's, or that of a plug-in's kind."""
-        kind = TubeMQHook if self.source == FIRST_SOURCE else plugin_hook(self.source)
+        kind: Any = TubeMQHook if self.source == FIRST_SOURCE else plugin_hook(self.source)
         return kind(self.tubemq_conn_id)
 
     def _choose_source(self, source: str, *, deferrable: bool | None) -> None:

@@ -80,7 +80,7 @@ def topics(kafka: Any) -> Any:
 
 
 def free_port() -> int:
-    """Return a port of a pair that nobody listens at."""
+    """Return a port of a pair that no process listens at."""
     while True:
         with socket.socket() as one, socket.socket() as two:
             one.bind(("127.0.0.1", 0))

@@ -42,7 +42,7 @@ class Window(NamedTuple):
 
 
 class LiveProducer(threading.Thread):
-    """Producer of records with keys of their own, in and out of transactions, until `stop`."""
+    """Producer of records with unique keys, in and out of transactions, until `stop`."""
 
     def __init__(self, topics: Any, topic: str, seed: int) -> None:
         super().__init__(daemon=True)
@@ -260,7 +260,7 @@ def differences(
 
 
 def main() -> int:
-    """Run the drill on a broker of its own."""
+    """Run the drill on a separate broker."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--windows", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1)

@@ -33,7 +33,7 @@ class Lake:
         return open_source("kafka", self.settings, identity="main", **names)
 
     def run(self, **given: Any) -> Any:
-        """Run the next window, or one of time or offsets; each call is a task of its own."""
+        """Run the next window, or one of time or offsets; each call is a separate task."""
         self.tries += 1
         names = {"topic": self.topic, "group": "lake", "cluster": "main", "source": "kafka"}
         own = {"engine": "inline", "path": str(self.folder)}

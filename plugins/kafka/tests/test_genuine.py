@@ -1,4 +1,4 @@
-"""Windows of a genuine Kafka: transactions, compaction, retention, topics made anew."""
+"""Windows of a genuine Kafka: transactions, compaction, retention, recreated topics."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ import pytest
 
 from tubemq_client.errors import DataLoss, LogReplaced, LogTruncated, UnknownTopic
 from tubemq_provider.windows.errors import WindowNotReady
+
+RESOLVER = {"resolver": "offsets_for_times"}
+pytestmark = pytest.mark.timeout(1800)
 
 
 @pytest.fixture
@@ -110,9 +113,6 @@ def test_windows_of_time_tile_by_kafkas_own_offsets(topics: Any, lake: Any) -> N
     later = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
     with pytest.raises(WindowNotReady, match="not final before"):
         mine.run(mode="time", start=hours[-1].isoformat(), end=later, **RESOLVER)
-
-
-RESOLVER = {"resolver": "offsets_for_times"}
 
 
 def test_what_compaction_removed_is_no_loss(topics: Any, lake: Any) -> None:

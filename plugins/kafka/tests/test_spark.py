@@ -11,7 +11,7 @@ pytest.importorskip("pyspark")
 deltalake = pytest.importorskip("deltalake")
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 def test_a_window_through_spark_into_delta(kafka: Any, topics: Any, tmp_path: Path) -> None:
     from lake import Lake
 

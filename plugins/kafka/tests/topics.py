@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 
 class Topics:
-    """What a test does at a broker beside the plug-in."""
+    """Client of a broker for what tests do beside the plug-in."""
 
     def __init__(self, address: str) -> None:
         self.address = address

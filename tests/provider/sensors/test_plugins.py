@@ -43,7 +43,7 @@ def topic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def lag(**given: Any) -> Any:
     names = {"topic": "orders", "group": "lake", "cluster": "main", "tubemq_conn_id": "files"}
-    return TubeMQLagSensor(task_id="lag", source="lines", **{**names, **given})
+    return TubeMQLagSensor(task_id="lag", **{**names, "source": "lines", **given})
 
 
 def ready(**given: Any) -> Any:

@@ -1,7 +1,7 @@
 """Readers of ranges, and the look-up that tells one life of a topic from the next.
 
-A topic is known by its id, which brokers give each topic anew: an anchor has the id where other
-sources have a record, since compaction may remove any record.
+A topic is known by its id, which differs for each topic that is created: an anchor has the id where
+other sources have a record, since compaction may remove any record.
 """
 
 from __future__ import annotations
@@ -217,7 +217,7 @@ class KafkaReader(AbstractContextManager["KafkaReader"]):
         return start
 
     def _stalled(self, range_: KafkaRange, position: int) -> errors.TubeMQError:
-        """Return the error of a read without progress: the log ends early, or nobody answers."""
+        """Return the error of a read without progress: the log ends early, or no broker answers."""
         partition = range_.partition
         if self._cluster.latest([partition], committed=True)[partition] < range_.end:
             return errors.LogTruncated(self._short(range_, position))
