@@ -28,6 +28,8 @@ from typing import Any
 from typer.testing import CliRunner
 
 _PIPE = re.compile(r" \| (?=tubemq )")
+ENVIRONMENT = dict(os.environ)
+"""Variables at the start; what a page exports is forgotten with it."""
 names: dict[str, Any] = {}
 
 
@@ -109,6 +111,8 @@ def answer(request: dict[str, Any]) -> tuple[int, str]:
     match request["do"]:
         case "page":
             os.chdir(request["folder"])
+            os.environ.clear()
+            os.environ.update(ENVIRONMENT)
             names.clear()
             return 0, ""
         case "python":

@@ -149,6 +149,14 @@ def test_the_tutorial_runs_as_printed(reader: Reader) -> None:
     assert len(reader.ran) > 15
 
 
+def test_the_chinese_pages_print_the_same_commands_and_programs() -> None:
+    tutorial = [block.text for block in blocks(ROOT / "docs" / "tutorial.md")]
+    assert [block.text for block in blocks(ROOT / "docs" / "zh" / "tutorial.md")] == tutorial
+    readme = [block.text for block in blocks(ROOT / "README.md")]
+    for block in blocks(ROOT / "README.zh-CN.md"):
+        assert block.text in readme
+
+
 def test_the_first_dag_of_the_readme_runs_as_printed(reader: Reader) -> None:
     """Its Dag block has no file name: it is saved as one here."""
     (dag,) = [b for b in blocks(ROOT / "README.md") if "with DAG(" in b.text]
