@@ -13,12 +13,14 @@ from tests.rocketmq.shells import Shell, shell_of
 RARE_PAIRS = {
     ("4.9.7", "aio"),
     ("5.5.0", "sync"),
+    ("4.9.7", "node"),
+    ("5.5.0", "node"),
     ("5.5.0", "test_random_windows_equal_the_receipts_over_a_killed_broker"),
     ("5.5.0", "test_windows_of_tags_equal_filtering"),
     ("4.9.7", "test_windows_through_a_node_equal_the_receipts"),
     ("4.9.7", "test_windows_of_time_hold_what_was_stored_in_them"),
 }
-"""Genuine line and shell, or test; the other pairs run with every change, these with the long
+"""Genuine line and shell, way, or test; the other pairs run with every change, these with the long
 tests."""
 
 
@@ -27,7 +29,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         chosen = getattr(getattr(item, "callspec", None), "params", {})
         name = getattr(item, "originalname", "")
-        if {(chosen.get("site"), chosen.get("shell")), (chosen.get("site"), name)} & RARE_PAIRS:
+        site = chosen.get("site")
+        others = (chosen.get("shell"), chosen.get("settings"), name)
+        if {(site, other) for other in others} & RARE_PAIRS:
             item.add_marker(pytest.mark.soak)
 
 

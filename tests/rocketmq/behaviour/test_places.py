@@ -1,4 +1,4 @@
-"""Where and when a record is delivered: the queue of a key, later, and in batches that fit."""
+"""Places and times of deliveries: the queue of a key, later, and batches that fit."""
 
 from __future__ import annotations
 
