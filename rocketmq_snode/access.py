@@ -23,8 +23,8 @@ __all__ = ["Access", "AccessDenied"]
 _OF_SIGNATURES = ("AccessKey", "SecurityToken", "Signature")
 _OF_ANY_TOPIC = frozenset({33})
 """Requests for a record by its position in the log, of any topic."""
-_OF_ANY_GROUP = frozenset({43})
-"""Requests for the offsets of all groups on all topics."""
+_OF_ANY_GROUP = frozenset({43, 201})
+"""Requests for the offsets of all groups on all topics, and for all groups."""
 
 
 class AccessDenied(errors.LocalError):

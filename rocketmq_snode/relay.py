@@ -102,6 +102,9 @@ class Relay:
         if target.kind == "nobody":
             why = "is not served by a node: ask the brokers themselves"
             return refusal(request, 3, f"request type {request.code} {why}")
+        if target.kind == "name servers":
+            await self._upstream.send_to_name_servers(request)
+            return Command(0, request.opaque, {}, flag=ANSWER)
         if target.kind == "administration":
             named = target.broker or port_broker
             return await self._to_all(request, member, [named] if named else None, slot)

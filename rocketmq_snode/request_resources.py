@@ -27,6 +27,7 @@ __all__ = [
 
 HEARTBEAT: Final = 34
 _SEND_BACK: Final = 36
+_CHANGE_GROUP: Final = 200
 _LOCKS: Final = frozenset({41, 42})
 _SHORT_SENDS: Final = frozenset({310, 320})
 _NAMES: Final = ("consumerDataSet", "groupName", "subscriptionDataSet", "topic")
@@ -59,14 +60,14 @@ def origin_in(code: int, fields: Mapping[str, Any]) -> Any:
     return (fields.get("originTopic") or "") if code == _SEND_BACK else None
 
 
-def groups_in(fields: Mapping[str, Any]) -> tuple[Any, Any]:
+def groups_in(fields: Mapping[str, Any]) -> tuple[Any, Any, Any]:
     """Return the consumer groups that a header names, or None: requests read one or the other."""
-    return fields.get("consumerGroup"), fields.get("group")
+    return fields.get("consumerGroup"), fields.get("group"), fields.get("groupName")
 
 
 def named_in_body(code: int, body: bytes) -> Named:
-    """Return the resources in the body of a heartbeat or a lock; none for other requests. Raises
-    `errors.ProtocolViolation` for a body that cannot be checked."""
+    """Return the resources in the body of a heartbeat, a lock or a change of a group; none for
+    other requests. Raises `errors.ProtocolViolation` for a body that cannot be checked."""
     if code == HEARTBEAT:
         body_object = _read(body, _NAMES)
         members = list(_items(body_object, "consumerDataSet"))
@@ -75,6 +76,9 @@ def named_in_body(code: int, body: bytes) -> Named:
     elif code in _LOCKS:
         body_object = _read(body, _NAMES_OF_LOCKS)
         groups, sets = [_word(body_object, "consumerGroup")], [list(_items(body_object, "mqSet"))]
+    elif code == _CHANGE_GROUP:
+        group = _word(_read(body, ("groupName",)), "groupName")
+        return Named(frozenset(), frozenset({group}))
     else:
         return Named(frozenset(), frozenset())
     topics = {

@@ -42,15 +42,17 @@ _TO_BROKER: Final = frozenset(
         *(11, 361),  # pulls
         *(14, 15, 29, 30, 31, 32),  # offsets, times, ends
         *(38, 41, 42, 46),  # members, locks, the check of a client's subscription
-        *(12, 28, 33, 43, 202, 203, 208, 351),  # look-ups
+        *(12, 28, 33, 43, 201, 202, 203, 208, 351),  # look-ups
     }
 )
 FORWARDED: Final = _TO_BROKER - {38, 41, 42, 46}
 """Requests that are forwarded by their header alone, if that names a broker."""
 _TO_ALL_BROKERS: Final = frozenset({34, 35})
-ADMINISTRATION: Final = frozenset({17, 222})
+ADMINISTRATION: Final = frozenset({17, 200, 207, 215, 216, 222})
 """Changes that Java's tools send to every broker of a route or a cluster, at the broker's address:
-`updateTopic`, `resetOffsetByTime`. A route names the node for all, so the node asks all brokers."""
+`updateTopic`, `resetOffsetByTime`, `updateSubGroup` …. A route names the node for all, so the node
+asks all brokers. A topic is deleted at brokers (215), then at name servers (216)."""
+_TO_NAME_SERVERS: Final = frozenset({216})
 _TO_NAME_SERVER: Final = frozenset({101, 206, 219})
 _ANY_WILL_DO: Final = frozenset({38, 46})
 _ANY_OF_TOPIC: Final = frozenset({351})
@@ -69,7 +71,14 @@ class Target(NamedTuple):
     is used, or any that has the topic."""
 
     kind: Literal[
-        "broker", "brokers", "administration", "name server", "route", "cluster", "nobody"
+        "broker",
+        "brokers",
+        "administration",
+        "name server",
+        "name servers",
+        "route",
+        "cluster",
+        "nobody",
     ]
     broker: str | None = None
     any_broker: bool = False
@@ -87,6 +96,8 @@ def target_of(request: Command) -> Target:
         return Target("name server")
     if code in _TO_ALL_BROKERS:
         return Target("brokers")
+    if code in _TO_NAME_SERVERS:
+        return Target("name servers")
     if code in ADMINISTRATION:
         return Target("administration", _broker_named(request))
     if code in _TO_BROKER:

@@ -7,9 +7,11 @@ shows is for its reader to judge; that it was renamed or removed is noticed here
 from __future__ import annotations
 
 import ast
+import importlib
 import re
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -17,6 +19,9 @@ ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 ROWS = 32
 """Features of the clients published by Apache InLong, taken together."""
+
+ALL_ROWS = 625
+"""Rows of the source documents of this project."""
 
 COMPLAINTS = 21
 """Requests and complaints of users of the nearest relative."""
@@ -51,6 +56,30 @@ def test_every_feature_names_its_test() -> None:
     assert sorted(int(number) for number, *_ in rows) == list(range(1, ROWS + 1))
     without = [number for number, _, here, tests in rows if here != "no" and not TEST.search(tests)]
     assert without == []
+
+
+@pytest.fixture
+def features(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """Import the script that writes the table of all rows."""
+    monkeypatch.syspath_prepend(str(DOCS))
+    return importlib.import_module("features")
+
+
+def test_every_row_of_the_documents_has_a_test_or_a_reason(features: ModuleType) -> None:
+    rows = features.rows_of(features.DATA.read_text())
+    assert len({row.row for row in rows}) == len(rows) == ALL_ROWS
+    assert {row.state for row in rows} <= {"works", "differs", "no"}
+    named = {row.row: set(row.tests.split()) for row in rows}
+    assert {row: tests - defined() for row, tests in named.items() if tests - defined()} == {}
+    assert [row.row for row in rows if row.state == "works" and not named[row.row]] == []
+    assert [row.row for row in rows if (row.state == "works") == bool(row.why)] == []
+    assert [row.row for row in rows if not (row.place and row.asks)] == []
+
+
+def test_the_page_has_the_table_of_all_rows(features: ModuleType) -> None:
+    page = features.PAGE.read_text()
+    rows = features.rows_of(features.DATA.read_text())
+    assert page == features.with_table(page, rows), "run: python docs/features.py"
 
 
 def test_every_row_of_the_comparison_names_its_test() -> None:

@@ -94,6 +94,28 @@ def test_only_registry_and_manifest_know_the_second_source_by_name() -> None:
     assert compared == []
 
 
+def test_nothing_imports_or_compares_with_the_source_of_the_plug_in() -> None:
+    """Kafka's names stand only in hints on its option words, and in what its connectors write."""
+    trees = {
+        path.relative_to(ROOT): ast.parse(path.read_text())
+        for path in (ROOT / "tubemq_provider").rglob("*.py")
+    }
+    imported = [
+        f"{path}:{node.lineno}"
+        for path, tree in trees.items()
+        for node in ast.walk(tree)
+        if isinstance(node, (ast.Import, ast.ImportFrom)) and "kafka" in ast.unparse(node).lower()
+    ]
+    named = [
+        f"{path}:{node.lineno}"
+        for path, tree in trees.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and node.value in ("kafka", "confluent_kafka")
+    ]
+
+    assert (imported, named) == ([], [])
+
+
 def test_the_first_source_leaves_no_trace_in_ids_and_documents() -> None:
     plan = WindowPlan.cursor(SCOPE, 1, {"1:0": (0, 28)})
 

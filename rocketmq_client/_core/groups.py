@@ -15,7 +15,13 @@ from rocketmq_client import errors
 from rocketmq_client._core.ends import require_address, select_queues
 from rocketmq_client._core.pulling import number, pull_request
 from rocketmq_client._wire import codes
-from rocketmq_client._wire.bodies import heartbeat_body, lock_body, parse_locked, parse_members
+from rocketmq_client._wire.bodies import (
+    check_body,
+    heartbeat_body,
+    lock_body,
+    parse_locked,
+    parse_members,
+)
 from rocketmq_client._wire.properties import RETRY_TOPIC
 from tubemq_client._core.effects import WallClock
 
@@ -28,6 +34,7 @@ if TYPE_CHECKING:
     from tubemq_client._core.effects import Conversation
 
 __all__ = [
+    "check_subscription",
     "commit_offset",
     "committed_offset",
     "heartbeat",
@@ -118,15 +125,34 @@ def unregister(
             pass  # the broker removes the member with its connection
 
 
-def members(cluster: Cluster, address: Address, group: str) -> Conversation[list[str]]:
-    """Return the client ids of the group's members that this broker knows; none is no error."""
+def members(
+    cluster: Cluster, address: Address, group: str, broker: str | None = None
+) -> Conversation[list[str]]:
+    """Return the client ids of the group's members that this broker knows; none is no error. A
+    service node asks the `broker` of this name, or any."""
+    fields = {"consumerGroup": group, **({"bname": broker} if broker else {})}
     try:
-        answer = yield from cluster.call(
-            address, codes.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": group}
-        )
+        answer = yield from cluster.call(address, codes.GET_CONSUMER_LIST_BY_GROUP, fields)
     except errors.BrokerFailure:
         return []  # code 1: no member
     return parse_members(answer.body)
+
+
+def check_subscription(
+    cluster: Cluster,
+    address: Address,
+    broker: str,
+    group: str,
+    client_id: str,
+    subscription: Subscription,
+) -> Conversation[None]:
+    """Raise `errors.IllegalRequest` if the broker cannot read the expression, or supports no such
+    expressions. A broker that cannot judge it is not asked again."""
+    body = check_body(client_id, group, subscription)
+    try:
+        yield from cluster.call(address, codes.CHECK_CLIENT_CONFIG, {"bname": broker}, body)
+    except errors.Unsupported:
+        pass
 
 
 def lock_queues(

@@ -15,12 +15,15 @@ Source: `docs/rocketmq-protocol/wire.md#groups`.
 
 from __future__ import annotations
 
+from collections import deque
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Literal
 
 from rocketmq_client import errors
 from rocketmq_client._core.allocation import allocation_named
 from rocketmq_client._core.ends import queue_ends
 from rocketmq_client._core.groups import (
+    check_subscription,
     commit_offset,
     committed_offset,
     lock_queues,
@@ -40,6 +43,7 @@ from rocketmq_client._core.pulling import (
 )
 from rocketmq_client._core.times import boundary_at
 from rocketmq_client._wire import codes
+from rocketmq_client._wire.admin_bodies import parse_moved
 from rocketmq_client._wire.bodies import RETRY_PREFIX, Subscription, heartbeat_body
 from rocketmq_client.model import ConsumerStats, tag_names
 from tubemq_client._core.effects import Await, AwaitAny, Now, Post, Sleep, WallClock
@@ -111,18 +115,27 @@ class Membership:
         """Positions of a broadcasting member, which no broker keeps; `moved` if they changed since
         the shell has stored them."""
         self.moved = False
+        self._resets: deque[dict[Queue, int]] = deque()
         self._failure: BaseException | None = None
 
     # -- called by the shells -------------------------------------------------------------------
 
     def notice(self, request: Command) -> None:
         """Take a request of a broker, in the thread that reads: a notice that the group has
-        changed. Others are ignored."""
+        changed, or an operator's reset at a 4.x broker. Others are ignored."""
+        fields = request.fields
         if (
             request.code == codes.NOTIFY_CONSUMER_IDS_CHANGED.code
-            and request.fields.get("consumerGroup") == self.group
+            and fields.get("consumerGroup") == self.group
         ):
             self._rebalance_soon()
+        elif (
+            request.code == codes.RESET_CONSUMER_CLIENT_OFFSET.code
+            and fields.get("group") == self.group
+        ):
+            with suppress(errors.ProtocolViolation):
+                self._resets.append(parse_moved(request.body))
+                self._wake()
 
     def fail(self, error: BaseException) -> None:
         """End the membership with an error, which every later `take` raises."""
@@ -160,15 +173,24 @@ class Membership:
             raise errors.ConfigError(problems, subject="run")
 
     def open(self) -> Conversation[None]:
-        """Check that the topics exist, before the first round. Raises `errors.UnknownTopic`."""
+        """Check that the topics exist and that their brokers take the expressions, before the first
+        round. Raises `errors.UnknownTopic` and `errors.IllegalRequest`."""
         self._version = yield WallClock()
         for item in self._subscriptions:
-            if not item.topic.startswith(RETRY_PREFIX):
-                yield from self._cluster.route(item.topic)
+            if item.topic.startswith(RETRY_PREFIX):
+                continue
+            route = yield from self._cluster.route(item.topic)
+            if item.kind != "TAG":
+                for broker, address in sorted(route.masters().items()):
+                    yield from check_subscription(
+                        self._cluster, address, broker, self.group, self.client_id, item
+                    )
 
     def round(self) -> Conversation[int]:
         """Do what is due: heartbeats, allocation, commits. Return the time until more is due."""
         now = yield Now()
+        while self._resets:
+            yield from self._obey_reset(self._resets.popleft())
         allocate = now >= self._rebalance_at
         routes: dict[str, TopicRoute | None] = {}
         if allocate:
@@ -228,6 +250,15 @@ class Membership:
         if self.settings.ordered:
             yield from self._unlock(list(self.held))
         yield from unregister(self._cluster, sorted(self.addresses), self.client_id, self.group)
+
+    def _obey_reset(self, offsets: Mapping[Queue, int]) -> Conversation[None]:
+        """Go on at these offsets and commit them; the answer to a pull in flight is dropped."""
+        moved = [held for held in self.held if held.queue in offsets]
+        for held in moved:
+            held.jump(offsets[held.queue])
+            held.in_flight = False
+        yield from self._commit(moved)
+        self._ready()
 
     # -- allocation -----------------------------------------------------------------------------
 
@@ -450,7 +481,7 @@ class Membership:
     def pulling(self, address: Address) -> Conversation[None]:
         """Keep a pull in flight for each held queue of a broker that has room, and listen to the
         broker, as long as it is one of the topics' brokers."""
-        flights: dict[int, tuple[Ticket, HeldQueue, int]] = {}
+        flights: dict[int, tuple[Ticket, HeldQueue, int, int]] = {}
         while address in self.addresses and not self.closing:
             try:
                 yield from self._pull_and_listen(address, flights)
@@ -459,7 +490,7 @@ class Membership:
                 yield Sleep(_PAUSE_MS)
 
     def _pull_and_listen(
-        self, address: Address, flights: dict[int, tuple[Ticket, HeldQueue, int]]
+        self, address: Address, flights: dict[int, tuple[Ticket, HeldQueue, int, int]]
     ) -> Conversation[None]:
         now = yield Now()
         for held in self.held.to_pull(address, now):
@@ -474,17 +505,16 @@ class Membership:
             )
             ticket = yield Post(address, codes.PULL_MESSAGE, request)
             held.in_flight = True
-            flights[id(ticket.handle)] = ticket, held, now
+            flights[id(ticket.handle)] = ticket, held, now, held.next_offset
             self.stats.pulls += 1
-        tickets = [ticket for ticket, _, _ in flights.values()]
+        tickets = [ticket for ticket, *_ in flights.values()]
         for ticket in (yield AwaitAny(address, tickets, _LISTEN_MS)):
-            _, held, since = flights.pop(id(ticket.handle))
+            _, held, since, asked = flights.pop(id(ticket.handle))
             held.in_flight = False
-            asked = held.next_offset
             try:
                 answer = PullAnswer.of((yield Await(ticket)))
-                if held.revoked:
-                    continue
+                if held.revoked or held.next_offset != asked:
+                    continue  # given up, or reset meanwhile
                 yield from self._take_answer(held, answer, since)
             except errors.RocketMQError as error:
                 self.stats.failed_pulls += 1
@@ -578,8 +608,21 @@ def _subscriptions(
         problems.append("topics: give at least one, as {topic: tags}; no tags stand for all")
     if problems:
         raise errors.ConfigError(problems, subject="consumer")
-    wanted = tuple(by_tags(topic, tag_names(tags)) for topic, tags in topics.items())
+    wanted = tuple(_subscription(topic, tags) for topic, tags in topics.items())
     return wanted if broadcasting else (*wanted, Subscription(RETRY_PREFIX + group))
+
+
+def _subscription(topic: str, tags: str | Sequence[str]) -> Subscription:
+    """Return the subscription to records with one of these tags, or the given one."""
+    if not isinstance(tags, Subscription):
+        return by_tags(topic, tag_names(tags))
+    if tags.topic != topic or tags.kind not in {"TAG", "SQL92"} or not tags.expression.strip():
+        raise errors.ConfigError(
+            f"{tags} is no subscription of topic {topic!r}: give the same topic, an expression, "
+            "and the kind 'TAG' or 'SQL92'",
+            subject="topics",
+        )
+    return tags
 
 
 def _by_broker(queues: Mapping[Queue, Address]) -> dict[tuple[Address, str], list[Queue]]:

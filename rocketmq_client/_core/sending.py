@@ -11,7 +11,7 @@ header's one-letter names.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from rocketmq_client import errors
 from rocketmq_client._core.addresses import on_route
@@ -26,12 +26,12 @@ from rocketmq_client._core.pulling import number
 from rocketmq_client._wire import codes
 from rocketmq_client._wire.batches import BatchElement, encode_batch
 from rocketmq_client._wire.compression import MAX_BODY_BYTES, compress, compression_flags
-from rocketmq_client._wire.properties import WAIT, encode_properties
+from rocketmq_client._wire.properties import DELAY, WAIT, encode_properties, tag_hash
 from rocketmq_client.model import SendReceipt
 from tubemq_client._core.effects import Call, Post, Sleep, WallClock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from rocketmq_client._core.cluster import Cluster
     from rocketmq_client._wire.bodies import TopicRoute
@@ -40,8 +40,10 @@ if TYPE_CHECKING:
     from rocketmq_client.model import OutgoingMessage, ProducerSettings, Queue
     from tubemq_client._core.effects import Conversation
 
-__all__ = ["Sending"]
+__all__ = ["Place", "Sending"]
 
+_LEVELS: Final = 18
+_DELIVER_AT: Final = "TIMER_DELIVER_MS"
 _PREPARED: Final = 4
 """Flag of a half record."""
 
@@ -54,6 +56,38 @@ _NOT_SENT = (errors.UnknownTopic, errors.ConfigError, errors.ConnectError)
 to its address."""
 _NOWHERE = (errors.UnknownTopic, errors.ConfigError, errors.NetworkError, *_NOT_STORED, *_UNKNOWN)
 """Errors of a queue look-up while the topic's brokers, or the name servers, are not available."""
+
+
+class Place(NamedTuple):
+    """Place and time of a delivery, beside a queue by itself: the queue of a key, or later."""
+
+    order_key: str | None = None
+    delay_level: int | None = None
+    deliver_at_ms: int | None = None
+
+    def properties(self, message: OutgoingMessage, queue: Queue | None) -> dict[str, str]:
+        """Return the properties that delay the record. Raises `errors.ConfigError` with all
+        problems."""
+        problems = []
+        if self.order_key is not None and queue is not None:
+            problems.append("queue, order_key: give one of them")
+        if self.delay_level is not None and self.deliver_at_ms is not None:
+            problems.append("delay_level, deliver_at_ms: give one of them")
+        if self.delay_level is not None and not 1 <= self.delay_level <= _LEVELS:
+            problems.append(f"delay_level is {self.delay_level}; 1 to {_LEVELS} is allowed")
+        if self.deliver_at_ms is not None and self.deliver_at_ms < 0:
+            problems.append(f"deliver_at_ms is {self.deliver_at_ms}; a time since the epoch")
+        delayed = self.delay_level is not None or self.deliver_at_ms is not None
+        if delayed and delay_properties(message):
+            problems.append("the properties of the record delay it too")
+        if problems:
+            raise errors.ConfigError(problems, subject="record")
+        if self.delay_level is not None:
+            return {DELAY: str(self.delay_level)}
+        return {} if self.deliver_at_ms is None else {_DELIVER_AT: str(self.deliver_at_ms)}
+
+
+_ANYWHERE: Final = Place()
 
 
 @dataclass(slots=True)
@@ -80,11 +114,43 @@ class Sending:
     _turns: dict[str, int] = field(default_factory=dict)
 
     def send(
-        self, topic: str, message: OutgoingMessage, queue: Queue | None
+        self, topic: str, message: OutgoingMessage, queue: Queue | None, place: Place = _ANYWHERE
     ) -> Conversation[SendReceipt]:
-        """Send one record and wait for its receipt."""
+        """Send one record and wait for its receipt. Raises `errors.ConfigError` for a `place` that
+        does not fit the record or the broker."""
+        properties = place.properties(message, queue)
+        if place.order_key is not None:
+            queue = yield from self._queue_of(topic, place.order_key)
+        if place.deliver_at_ms is not None:
+            yield from self._check_timer(topic, queue)
+        if properties:
+            message = message._replace(properties={**(message.properties or {}), **properties})
         receipts = yield from self._send(self._single(topic, message), queue)
         return receipts[0]
+
+    def _queue_of(self, topic: str, key: str) -> Conversation[Queue]:
+        """Return the queue of a key, the same as Java's producers choose."""
+        queues = (yield from self.cluster.route(topic)).writable()
+        if not queues:
+            raise errors.UnknownTopic(17, f"topic {topic!r} has no queue to write to now")
+        return queues[abs(tag_hash(key)) % len(queues)]
+
+    def _check_timer(self, topic: str, queue: Queue | None) -> Conversation[None]:
+        """Raise `errors.ConfigError` if a broker that may get the record is of 4.x, which would
+        deliver it at once."""
+        masters = (yield from self.cluster.route(topic)).masters()
+        for broker, address in masters.items():
+            if queue is not None and queue.broker != broker:
+                continue
+            known = self.cluster.has_exact_minima(address, broker)
+            if not (
+                known or (yield from self.cluster.runtime_info(address, broker)).has_exact_minima
+            ):
+                raise errors.ConfigError(
+                    f"deliver_at_ms: broker {broker!r} (4.x) has no timer and would deliver the "
+                    "record at once; use delay_level",
+                    subject="record",
+                )
 
     def send_half(
         self, topic: str, message: OutgoingMessage, queue: Queue | None
@@ -108,6 +174,24 @@ class Sending:
         if not messages:
             return []
         return (yield from self._send(self._batch(topic, messages), queue))
+
+    def in_batches(self, messages: Iterable[OutgoingMessage]) -> Iterator[list[OutgoingMessage]]:
+        """Yield the records in batches that brokers take: each encoded batch is at most
+        `max_message_bytes`. Raises `errors.ConfigError` for a record that is larger by itself."""
+        batch: list[OutgoingMessage] = []
+        size = 0
+        for message in messages:
+            check_in_batch(message)
+            text = property_text(message, self.next_id(), MOST_IN_A_BATCH)
+            element = BatchElement(message.flag, bytes(message.body), text.encode())
+            grown = len(encode_batch([element]))
+            if batch and size + grown > self.settings.max_message_bytes:
+                yield batch
+                batch, size = [], 0
+            batch.append(message)
+            size += grown
+        if batch:
+            yield batch
 
     def send_one_way(
         self, topic: str, message: OutgoingMessage, queue: Queue | None

@@ -16,7 +16,7 @@ from rocketmq_client._wire.bodies import RETRY_PREFIX, parse_topic_list
 from rocketmq_client._wire.json_text import read_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from rocketmq_client._core.cluster import Cluster
     from rocketmq_client._wire.bodies import ClusterInfo, TopicRoute
@@ -31,7 +31,7 @@ __all__ = [
     "delete_topic",
     "is_system_topic",
     "list_topics",
-    "master_addresses",
+    "masters",
     "topic_config",
 ]
 
@@ -70,31 +70,33 @@ def list_topics(cluster: Cluster) -> Conversation[list[str]]:
     ]
 
 
-def master_addresses(info: ClusterInfo, broker: str | None) -> list[Address]:
-    """Return the master of one broker, or all masters that a name server knows.
+def masters(info: ClusterInfo, broker: str | None) -> dict[str, Address]:
+    """Return the master of one broker by its name, or all masters that a name server knows.
 
     Raises `errors.ConfigError` for an unknown broker, and `errors.ConnectError` if there is none at
     all: a change for all brokers would reach none.
     """
     brokers = info.brokers
     if broker is None:
-        masters = [data.master for data in brokers.values() if data.master is not None]
-        if not masters:
+        found = {
+            name: data.master for name, data in sorted(brokers.items()) if data.master is not None
+        }
+        if not found:
             raise errors.ConnectError("no broker with a master is registered now")
-        return masters
+        return found
     master = brokers[broker].master if broker in brokers else None
     if master is None:
         raise errors.ConfigError(
             f"broker {broker!r} is not registered; known: {', '.join(sorted(brokers)) or 'none'}",
             subject="broker",
         )
-    return [master]
+    return {broker: master}
 
 
 def create_topic(
     cluster: Cluster,
     topic: str,
-    addresses: Iterable[Address],
+    addresses: Mapping[str, Address],
     *,
     queues: int,
     perm: int,
@@ -115,16 +117,20 @@ def create_topic(
     }
     if attributes:
         fields["attributes"] = ",".join(f"+{name}={value}" for name, value in attributes.items())
-    for address in addresses:
-        yield from cluster.call(address, codes.UPDATE_AND_CREATE_TOPIC, fields)
+    for broker, address in addresses.items():
+        named = {**fields, "bname": broker}
+        yield from cluster.call(address, codes.UPDATE_AND_CREATE_TOPIC, named)
     cluster.forget_route(topic)
 
 
-def delete_topic(cluster: Cluster, topic: str, addresses: Iterable[Address]) -> Conversation[None]:
+def delete_topic(
+    cluster: Cluster, topic: str, addresses: Mapping[str, Address]
+) -> Conversation[None]:
     """Remove the topic from these brokers, then from every name server. A topic recreated under its
     name begins at offset 0."""
-    for address in addresses:
-        yield from cluster.call(address, codes.DELETE_TOPIC_IN_BROKER, {"topic": topic})
+    for broker, address in addresses.items():
+        fields = {"topic": topic, "bname": broker}
+        yield from cluster.call(address, codes.DELETE_TOPIC_IN_BROKER, fields)
     for server in cluster.settings.name_servers:
         yield from cluster.call(server, codes.DELETE_TOPIC_IN_NAMESRV, {"topic": topic})
     cluster.forget_route(topic)

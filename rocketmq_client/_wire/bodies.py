@@ -27,6 +27,7 @@ __all__ = [
     "RuntimeInfo",
     "Subscription",
     "TopicRoute",
+    "check_body",
     "heartbeat_body",
     "parse_address",
     "parse_cluster_info",
@@ -309,6 +310,17 @@ def heartbeat_body(
                 }
                 for name, topics in consumers.items()
             ],
+        }
+    )
+
+
+def check_body(client_id: str, group: str, subscription: Subscription) -> bytes:
+    """Return the body of a request to check an expression."""
+    return write_json(
+        {
+            "clientId": client_id,
+            "group": group,
+            "subscriptionData": _subscription_data(subscription, 0),
         }
     )
 

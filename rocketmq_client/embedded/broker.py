@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,14 +28,15 @@ from rocketmq_client._wire.properties import (
 )
 from rocketmq_client._wire.records import offset_id, parse_record
 from rocketmq_client._wire.signature import is_signed_by
+from rocketmq_client.embedded.administration import Administration
 from rocketmq_client.embedded.delayed_records import DelayedRecords, held_back
-from rocketmq_client.embedded.groups import Groups
+from rocketmq_client.embedded.groups import Client, Groups
 from rocketmq_client.embedded.pulling import Channel, Pulls
 from rocketmq_client.embedded.replies import Refused, answer, int_field
 from rocketmq_client.embedded.storage import NewRecord, QueueIndex, Storage
 from rocketmq_client.embedded.transactions import HALVES, Halves
 from rocketmq_client.errors import ProtocolViolation
-from rocketmq_client.model import Address, Credentials
+from rocketmq_client.model import Address, Credentials, address_text
 
 __all__ = ["EmbeddedBroker", "Topic"]
 
@@ -43,6 +44,8 @@ _MAX_BODY = 4 * 1024 * 1024
 _MOST_PROPERTIES = 32_767
 _LONGEST_TOPIC = 127
 _MOST_RETRIES = 16
+_COMMITS = 1
+"""Bit in the flags of a pull that commits the group's offset."""
 
 
 @dataclass(slots=True)
@@ -100,6 +103,12 @@ class EmbeddedBroker:
             310: self._send,
             320: self._send,
             351: self._topic_config,
+            **Administration(
+                name,
+                self.storage,
+                lambda: self.groups,
+                lambda: {topic: item.queues for topic, item in self.topics.items()},
+            ).handlers(),
         }
 
     def begin(self, address: Address) -> None:
@@ -115,23 +124,31 @@ class EmbeddedBroker:
         self.running = False
         self._later.end()
         self._halves.end()
-        self.groups = Groups(self.groups.known, self.groups.offsets)
+        self.groups = Groups(self.groups.known, self.groups.offsets, self.groups.settings)
 
     async def handle(self, request: Command, channel: Channel) -> Command:
         """Return the answer to one request; a pull may be held."""
         try:
             self._check(request)
             if request.code == 11:
-                self._queue(request, right=4)
-                self.groups.known.add(request.fields.get("consumerGroup", ""))
-                pulled: Awaitable[Command] = self.pulls.pull(request, channel)
-                return await pulled
+                return await self._pull(request, channel)
             handler = self._handlers.get(request.code)
             if handler is None:
                 return answer(request, 3, f" request type {request.code} not supported")
             return handler(request, channel)
         except Refused as refusal:
             return answer(request, refusal.code, refusal.remark)
+
+    async def _pull(self, request: Command, channel: Channel) -> Command:
+        topic, queue_id = self._queue(request, right=4)
+        group = request.fields.get("consumerGroup", "")
+        if not self.groups.enabled(group):
+            raise Refused(16, f"subscription group no permission, {group}")
+        self.groups.known.add(group)
+        key = group, topic, queue_id
+        if int_field(request, "sysFlag") & _COMMITS:
+            self.groups.offsets[key] = int_field(request, "commitOffset")
+        return await self.pulls.pull(request, channel, self.groups.resets.pop(key, None))
 
     def _check(self, request: Command) -> None:
         if self.busy:
@@ -329,7 +346,10 @@ class EmbeddedBroker:
             body: Any = json.loads(request.body)
         except ValueError as error:
             raise Refused(1, f"com.alibaba.fastjson2.JSONException: {error}") from error
-        for group in self.groups.heard(channel, channel.push, body):
+        address = address_text(channel.peer)
+        name = str(body.get("clientID", ""))
+        client = Client(name, address, request.language, request.version)
+        for group in self.groups.heard(channel, channel.push, client, body):
             self.topics.setdefault(RETRY_PREFIX + group, Topic(1))
         return answer(request, fields={"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true"})
 

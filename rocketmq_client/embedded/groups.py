@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from rocketmq_client._wire import codes
 from rocketmq_client._wire.commands import ONE_WAY, Command
@@ -21,28 +21,59 @@ LOCK_MS: Final = 60_000
 Notify = Callable[[Command], None]
 
 
+class Client(NamedTuple):
+    """Client that sends heartbeats over a channel."""
+
+    client_id: str
+    address: str
+    language: str
+    version: int
+
+
 class Groups:
     """Groups of a broker. Belongs to the server's loop. A channel is any object that stands for a
     connection. `known` has the groups with a pull or a heartbeat: offsets of other groups are
-    refused."""
+    refused. `settings` are those that were changed, `resets` offsets for the next pull."""
 
     def __init__(
-        self, known: Iterable[str] = (), offsets: Mapping[tuple[str, str, int], int] | None = None
+        self,
+        known: Iterable[str] = (),
+        offsets: Mapping[tuple[str, str, int], int] | None = None,
+        settings: Mapping[str, dict[str, Any]] | None = None,
     ) -> None:
         self.known = set(known)
         self.offsets = dict(offsets or {})
-        self._members: dict[str, dict[object, tuple[str, Notify]]] = {}
+        self.settings = dict(settings or {})
+        self.resets: dict[tuple[str, str, int], int] = {}
+        self.subscriptions: dict[str, dict[str, Any]] = {}
+        self._members: dict[str, dict[object, tuple[Client, Notify]]] = {}
         self._locks: dict[tuple[str, str, int], tuple[str, int]] = {}
         self._producers: dict[str, dict[object, Notify]] = {}
         self._numbers = itertools.count(1)
 
     def members(self, group: str) -> list[str]:
         """Return client ids, without repetition."""
-        return sorted({name for name, _ in self._members.get(group, {}).values()})
+        return sorted({client.client_id for client in self.clients(group)})
 
-    def heard(self, channel: object, notify: Notify, body: Mapping[str, Any]) -> list[str]:
+    def clients(self, group: str) -> list[Client]:
+        """Return the group's members, one for each channel."""
+        return [client for client, _ in self._members.get(group, {}).values()]
+
+    def enabled(self, group: str) -> bool:
+        """Return whether the group gets records."""
+        return self.settings.get(group, {}).get("consumeEnable") is not False
+
+    def delete(self, group: str, *, offsets: bool) -> None:
+        """Forget the group, and with `offsets` what it has committed."""
+        self.known.discard(group)
+        self.settings.pop(group, None)
+        if offsets:
+            self.offsets = {key: at for key, at in self.offsets.items() if key[0] != group}
+
+    def heard(
+        self, channel: object, notify: Notify, client: Client, body: Mapping[str, Any]
+    ) -> list[str]:
         """Register the members of a heartbeat that came over `channel`; return their groups."""
-        client = str(body.get("clientID", ""))
         for item in body.get("producerDataSet") or ():
             self._producers.setdefault(str(item.get("groupName", "")), {})[channel] = notify
         groups = []
@@ -51,6 +82,7 @@ class Groups:
             groups.append(group)
             self.known.add(group)
             members = self._members.setdefault(group, {})
+            self.subscriptions[group] = dict(item)
             joined = channel not in members
             members[channel] = (client, notify)
             if joined:

@@ -60,13 +60,16 @@ class Pulls:
         if event is not None:
             event.set()
 
-    async def pull(self, request: Command, _channel: Channel) -> Command:
-        """Return the answer, held at the queue's end if the request allows it."""
+    async def pull(self, request: Command, _channel: Channel, reset: int | None = None) -> Command:
+        """Return the answer, held at the queue's end if the request allows it; `reset` is the
+        offset to which an operator has moved the group."""
         flags = int_field(request, "sysFlag")
         if not flags & _HAS_SUBSCRIPTION:
             raise Refused(24, "the consumer's subscription not exist")
         key = request.fields.get("topic", ""), int_field(request, "queueId")
-        result = self._look(request, key)
+        result = (
+            self._look(request, key) if reset is None else _Found(21, "OFFSET_RESET", reset, [])
+        )
         if result.code == 19 and flags & _MAY_WAIT:
             arrived = self._arrivals.setdefault(key, asyncio.Event())
             try:

@@ -48,7 +48,8 @@ class Consumer(Closing):
     by one member at a time; with ``mode="broadcasting"`` each member gets every record and keeps
     its positions in a file.
 
-    `topics` maps each topic to the tags that are read, none for all; all members of a group, in any
+    `topics` maps each topic to the tags that are read, none for all, or to a `Subscription` with an
+    SQL92 expression; all members of a group, in any
     language, must have the same topics, tags and strategy. At least once: a record is delivered
     again if its batch was not confirmed, or its confirmation was not committed, when its queue went
     to another member. Entering the context joins the group. The brokers identify members by

@@ -15,7 +15,7 @@ CONTEXT: Final = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(
     [
         "tests.provider.windows.kill_child",
-        "tests.provider.sinks.windows",
+        "tubemq_provider.testing.publishing",
         "tests.rocketmq.windows.child",
         "tubemq_provider.sinks.delta",
         "tubemq_provider.sinks.iceberg",

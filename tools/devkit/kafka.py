@@ -32,7 +32,6 @@ KAFKA_VERSION: Final = "4.1.2"
 _STARTUP_S: Final = 60
 _STOP_S: Final = 20
 _PORT: Final = 19092
-_CONTROLLER: Final = 19093
 
 
 class KafkaUnavailable(LocalError):
@@ -62,9 +61,12 @@ def _jars(artifact: Artifact, leave_out: Sequence[str] = ()) -> list[Path]:
 class Kafka:
     """One broker under `folder`, for the length of the `with` block."""
 
-    address: Final = f"127.0.0.1:{_PORT}"
-
-    def __init__(self, folder: Path, java: JavaRuntime) -> None:
+    def __init__(
+        self, folder: Path, java: JavaRuntime, *, port: int = _PORT, settings: str = ""
+    ) -> None:
+        self.address: Final = f"127.0.0.1:{port}"
+        self._port = port
+        self._more = settings
         self._folder = folder
         self._java = java
         self._stack = ExitStack()
@@ -72,27 +74,36 @@ class Kafka:
     def __enter__(self) -> Self:
         self._folder.mkdir(parents=True, exist_ok=True)
         settings = self._folder / "server.properties"
-        settings.write_text(_settings(self._folder / "log"))
+        settings.write_text(_settings(self._folder / "log", self._port) + self._more)
         identity = self.run("kafka.tools.StorageTool", "random-uuid").split()[-1]
         self.run("kafka.tools.StorageTool", "format", "-t", identity, "-c", str(settings))
         reaper = Reaper()
         self._stack.callback(reaper.close)
-        server = ServerProcess(
+        self._server = ServerProcess(
             "kafka",
             self._command("kafka.Kafka", (str(settings),), "-Xmx512m"),
             cwd=self._folder,
             log=self._folder / "server.log",
             reaper=reaper,
         )
+        self._stack.callback(self._server.stop, _STOP_S)
+        self.start()
+        return self
+
+    def start(self) -> None:
+        """Start the broker on what its folder holds. Raises `KafkaUnavailable`."""
+        server = self._server
         server.start()
-        self._stack.callback(server.stop, _STOP_S)
         deadline = time.monotonic() + _STARTUP_S * PATIENCE
-        while not (server.has_logged("Kafka Server started") or listens(("127.0.0.1", _PORT))):
+        while not (server.has_logged("Kafka Server started") or listens(("127.0.0.1", self._port))):
             if not server.running or time.monotonic() > deadline:
                 self._stack.close()
                 raise KafkaUnavailable(f"Kafka did not start:\n{tail(server.log)}")
             threading.Event().wait(0.2)
-        return self
+
+    def kill(self) -> None:
+        """Kill the broker with SIGKILL; `start` brings it back."""
+        self._server.kill()
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
@@ -115,13 +126,13 @@ class Kafka:
         return [str(self._java.executable), heap, "-cp", classpath, main, *arguments]
 
 
-def _settings(log: Path) -> str:
+def _settings(log: Path, port: int) -> str:
     return f"""\
 process.roles=broker,controller
 node.id=1
-controller.quorum.voters=1@127.0.0.1:{_CONTROLLER}
-listeners=PLAINTEXT://127.0.0.1:{_PORT},CONTROLLER://127.0.0.1:{_CONTROLLER}
-advertised.listeners=PLAINTEXT://127.0.0.1:{_PORT}
+controller.quorum.voters=1@127.0.0.1:{port + 1}
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{port + 1}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port}
 controller.listener.names=CONTROLLER
 log.dirs={log}
 offsets.topic.replication.factor=1

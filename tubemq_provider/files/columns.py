@@ -83,6 +83,9 @@ class ColumnSet:
             "bigint": pa.int64(),
             "timestamp": pa.timestamp("us", tz="UTC"),
             "map<string,string>": pa.map_(pa.string(), pa.string()),
+            "array<struct<key:string,value:binary>>": pa.list_(
+                pa.struct([("key", pa.string()), ("value", pa.binary())])
+            ),
             "binary": pa.binary(),
         }
         chosen = self.names if names is None else names

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cache, cached_property
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import BaseHook
@@ -15,6 +16,7 @@ from airflow.sdk import BaseHook
 from tubemq_client import errors
 from tubemq_provider.hooks.connection import extra_fields
 from tubemq_provider.sources.registry import config_of, open_source
+from tubemq_provider.windows.spaces import source_package
 
 if TYPE_CHECKING:
     from tubemq_provider.sources.base import Source
@@ -75,6 +77,21 @@ class PluginHook(BaseHook):
             return config_of(self.conn_type).parse(options).settings()
         except errors.ConfigError as exc:
             raise errors.ConfigError(exc.problems, subject=f"connection {self.conn_id!r}") from None
+
+    @property
+    def servers(self) -> str:
+        """Addresses, if the source's settings have them under this name."""
+        return str(getattr(self.settings(), "servers", ""))
+
+    def test_connection(self) -> tuple[bool, str]:
+        """Ask the cluster, if the source's module has `test_connection`; else judge the options."""
+        try:
+            settings = self.settings()
+            module = import_module(f"{source_package(self.conn_type)}.source")
+            test = getattr(module, "test_connection", None)
+            return True, "the options are valid" if test is None else str(test(settings))
+        except errors.TubeMQError as exc:
+            return False, str(exc)
 
     def source(self, topic: str, group: str, filters: Sequence[str] = ()) -> Source:
         """Return the source that windows of `group` are planned from and read."""

@@ -100,12 +100,13 @@ def from_json(value: object) -> object:
     return value
 
 
-def _keys(value: object) -> object:
+def _keys(value: object, info: ValidationInfo) -> object:
     value = from_json(value)
     if isinstance(value, str):
         value = [item.strip() for item in value.split(",") if item.strip()]
+    space = space_of((info.data or {}).get("source", FIRST_SOURCE))
     for key in value if isinstance(value, list | tuple) else ():
-        space_of(FIRST_SOURCE).partition("", str(key))
+        space.partition("", str(key))
     return value
 
 

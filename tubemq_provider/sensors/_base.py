@@ -21,14 +21,17 @@ from tubemq_provider._airflow import (
     AirflowTaskTimeout,
     conf,
 )
+from tubemq_provider.extensions import BUILT_IN
 from tubemq_provider.hooks.failures import (
     ErrorContext,
     explained,
     fatal_errors_fail_the_task,
 )
+from tubemq_provider.hooks.plugin import plugin_hook
 from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.rendered import RefusesEmptyRendering
 from tubemq_provider.windows.errors import is_final
+from tubemq_provider.windows.spaces import FIRST_SOURCE, space_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -57,6 +60,8 @@ class TubeMQSensor(RefusesEmptyRendering, BaseSensorOperator):
     model: type[TaskArguments]
     """Arguments, which are attributes of the sensor."""
     group: str | None = None
+    source: str = FIRST_SOURCE
+    """Kind of the topic; one of a plug-in is looked at from a worker, without a trigger."""
 
     def __init__(
         self,
@@ -79,9 +84,30 @@ class TubeMQSensor(RefusesEmptyRendering, BaseSensorOperator):
         self._started: float | None = None
 
     @property
-    def hook(self) -> TubeMQHook:
-        """Hook of the sensor's connection."""
-        return TubeMQHook(self.tubemq_conn_id)
+    def hook(self) -> Any:
+        """Hook of the sensor's connection: TubeMQ's, or that of a plug-in's kind."""
+        kind = TubeMQHook if self.source == FIRST_SOURCE else plugin_hook(self.source)
+        return kind(self.tubemq_conn_id)
+
+    def _choose_source(self, source: str, *, deferrable: bool | None) -> None:
+        """Look at another kind of topic. Raises `errors.ConfigError` for an unknown one, for one
+        that has its own sensors, and if it is to wait in the triggerer."""
+        if source == FIRST_SOURCE:
+            return
+        space_of(source)
+        if source in BUILT_IN["source"]:
+            raise errors.ConfigError(
+                f"{type(self).__name__} looks at {FIRST_SOURCE} and plug-ins; {source!r} has "
+                f"sensors of its own",
+                subject="source",
+            )
+        if deferrable:
+            raise errors.ConfigError(
+                f"triggers do not know {source!r}; say mode='reschedule', which needs no worker "
+                f"slot either",
+                subject="deferrable",
+            )
+        self.source, self.deferrable = source, False
 
     @abstractmethod
     def look(self, context: Context) -> PokeReturnValue:

@@ -12,16 +12,15 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from airflow.sdk import PokeReturnValue
 from pydantic import Field
 
-from tubemq_client.config import GroupName, TopicName
-from tubemq_client.model import Partition
 from tubemq_provider.assets import declared, offsets_asset
 from tubemq_provider.hooks.metrics import gauge_group
 from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.offsets.group_position import inlet_position
 from tubemq_provider.sensors._base import End, TubeMQSensor, ends_document
-from tubemq_provider.sources.tubemq.space import SPACE
 from tubemq_provider.task_arguments import (
     ClusterAlias,
+    SourceGroup,
+    SourceTopic,
     TaskArguments,
     check_literals,
     is_mapped,
@@ -29,11 +28,12 @@ from tubemq_provider.task_arguments import (
     require_inlet,
 )
 from tubemq_provider.windows.lag import lag_between, regressed
+from tubemq_provider.windows.spaces import FIRST_SOURCE, space_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from airflow.sdk import Context
+    from airflow.sdk import Asset, Context
 
     from tubemq_provider.triggers.offsets import TubeMQOffsetTrigger
     from tubemq_provider.windows.spaces import Ends
@@ -49,12 +49,19 @@ _LOOK_AGAIN_S: Final = 3600.0
 class LagArguments(TaskArguments):
     """Arguments of `TubeMQLagSensor`."""
 
-    topic: TopicName
-    group: GroupName
+    source: str = FIRST_SOURCE
+    topic: SourceTopic
+    group: SourceGroup
     cluster: ClusterAlias
     of: Of = "cursor"
     min_lag: int = Field(1, ge=1)
     end: End = "stable"
+
+    def cross_field_problems(self, unknown: frozenset[str]) -> list[str]:
+        """Refuse positions at brokers of kinds whose brokers are not asked for them."""
+        if unknown & {"of", "source"} or self.of == "cursor" or self.source == FIRST_SOURCE:
+            return []
+        return [f"of='broker' is not available for {self.source}; say of='cursor'"]
 
 
 class TubeMQLagSensor(TubeMQSensor):
@@ -76,6 +83,7 @@ class TubeMQLagSensor(TubeMQSensor):
     :param cluster: the connection's cluster alias; needed where that is not the connection id.
     :param deferrable: wait in the triggerer, without a worker slot. Default: Airflow's
         ``[operators] default_deferrable``.
+    :param source: kind of the topic, if a plug-in brings it; then ``mode="reschedule"`` waits.
     :param wait_for_topic: False fails the task if the topic does not exist, instead of waiting.
 
     A mapped sensor needs ``inlets=[offsets_asset(cluster, topic, group)]`` in its ``.partial()``.
@@ -104,18 +112,20 @@ class TubeMQLagSensor(TubeMQSensor):
         end: End = "stable",
         tubemq_conn_id: str = TubeMQHook.default_conn_name,
         cluster: str | None = None,
+        source: str = FIRST_SOURCE,
         **kwargs: Any,
     ) -> None:
         super().__init__(topic=topic, tubemq_conn_id=tubemq_conn_id, end=end, **kwargs)
+        self._choose_source(source, deferrable=kwargs.get("deferrable"))
         self.group = group
         self.of = of
         self.min_lag = min_lag
         self.cluster = cluster or tubemq_conn_id
         self._looked_from: dict[str, int] = {}
         reason = "it names the offsets asset, which Airflow must know before a run"
-        static = dict.fromkeys(("topic", "group", "cluster"), reason)
+        static = dict.fromkeys(("source", "topic", "group", "cluster"), reason)
         check_literals(LagArguments, self._arguments(), static=static, task=self)
-        asset = offsets_asset(self.cluster, topic, group)
+        asset = offsets_asset(self.cluster, topic, group, self.source)
         if of == "cursor" and not is_mapped(self) and not declared(asset, self.inlets):
             # Only the state and events of a task's inlets can be read.
             self.inlets = [*self.inlets, asset]
@@ -126,7 +136,7 @@ class TubeMQLagSensor(TubeMQSensor):
         hook = self.hook
         hook.expect_cluster(arguments.cluster)
         if arguments.of == "cursor":
-            require_inlet(self, offsets_asset(arguments.cluster, arguments.topic, arguments.group))
+            require_inlet(self, self._asset(arguments))
         positions = self._positions(arguments, hook, context)
         self._looked_from = {partition.key: offset for partition, offset in positions.items()}
         stable = arguments.end == "stable"
@@ -178,23 +188,25 @@ class TubeMQLagSensor(TubeMQSensor):
         )
 
     @staticmethod
-    def _positions(
-        arguments: LagArguments, hook: TubeMQHook, context: Context
-    ) -> dict[Partition, int]:
+    def _asset(arguments: LagArguments) -> Asset:
+        return offsets_asset(arguments.cluster, arguments.topic, arguments.group, arguments.source)
+
+    def _positions(self, arguments: LagArguments, hook: Any, context: Context) -> dict[Any, int]:
         topic, group = arguments.topic, arguments.group
         if arguments.of == "broker":
-            return hook.group_offsets(topic, group)
-        asset = offsets_asset(arguments.cluster, topic, group)
-        stored = inlet_position(context, asset)
-        return {SPACE.partition(topic, key): offset for key, offset in stored.items()}
+            offsets: dict[Any, int] = hook.group_offsets(topic, group)
+            return offsets
+        stored = inlet_position(context, self._asset(arguments))
+        space = space_of(arguments.source)
+        return {space.partition(topic, key): offset for key, offset in stored.items()}
 
 
 def _report(
     arguments: LagArguments,
-    ends: Mapping[Partition, Ends],
-    positions: Mapping[Partition, int],
+    ends: Mapping[Any, Ends],
+    positions: Mapping[Any, int],
 ) -> dict[str, Any]:
-    lag = lag_between(ends, positions, SPACE)
+    lag = lag_between(ends, positions, space_of(arguments.source))
     return {
         "topic": arguments.topic,
         "group": arguments.group,

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import PokeReturnValue
 
-from tubemq_client.config import GroupName, TopicName
-from tubemq_client.model import Partition
 from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.sensors._base import End, TubeMQSensor, ends_document
-from tubemq_provider.sources.tubemq.space import SPACE
 from tubemq_provider.task_arguments import (
     GivenOffsets,
     PartitionKeys,
+    SourceGroup,
+    SourceTopic,
     TaskArguments,
     check_literals,
     is_template,
@@ -25,6 +24,7 @@ from tubemq_provider.task_arguments import (
     parse,
 )
 from tubemq_provider.windows.lag import lag_between
+from tubemq_provider.windows.spaces import FIRST_SOURCE, space_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -42,10 +42,11 @@ _LOOKUP_GROUP = "tubemq_ready"
 class ReadyArguments(TaskArguments):
     """Arguments of `TubeMQPartitionReadySensor`."""
 
-    topic: TopicName
+    source: str = FIRST_SOURCE
+    topic: SourceTopic
     partitions: PartitionKeys | None = None
     until_offsets: GivenOffsets | None = None
-    group: GroupName | None = None
+    group: SourceGroup | None = None
     end: End = "stable"
 
     def cross_field_problems(self, unknown: frozenset[str]) -> list[str]:
@@ -62,7 +63,9 @@ class ReadyArguments(TaskArguments):
         """Return offsets to wait for, by partition key."""
         if not self.until_offsets:
             return {}
-        offsets = offsets_for_topic(self.until_offsets, self.topic, "until_offsets")
+        offsets = offsets_for_topic(
+            self.until_offsets, self.topic, "until_offsets", source=self.source
+        )
         return {key: int(offset) for key, offset in offsets.items()}
 
 
@@ -82,6 +85,7 @@ class TubeMQPartitionReadySensor(TubeMQSensor):
     :param tubemq_conn_id: the connection.
     :param deferrable: wait in the triggerer, without a worker slot. Default: Airflow's
         ``[operators] default_deferrable``.
+    :param source: kind of the topic, if a plug-in brings it; then ``mode="reschedule"`` waits.
     :param wait_for_topic: False fails the task if the topic does not exist, instead of waiting.
 
     XCom: ``{"topic", "end", "ends": {"1:0": 2800}, "lag", "lag_by_store"}``; here lag counts from
@@ -101,9 +105,11 @@ class TubeMQPartitionReadySensor(TubeMQSensor):
         end: End = "stable",
         group: str | None = None,
         tubemq_conn_id: str = TubeMQHook.default_conn_name,
+        source: str = FIRST_SOURCE,
         **kwargs: Any,
     ) -> None:
         super().__init__(topic=topic, tubemq_conn_id=tubemq_conn_id, end=end, **kwargs)
+        self._choose_source(source, deferrable=kwargs.get("deferrable"))
         self.partitions = partitions
         self.until_offsets = until_offsets
         self.group = group
@@ -112,28 +118,44 @@ class TubeMQPartitionReadySensor(TubeMQSensor):
     def look(self, context: Context) -> PokeReturnValue:  # noqa: ARG002 - no state is needed here
         """Check partitions and ends once."""
         arguments = parse(ReadyArguments, self._arguments())
+        until = arguments.until()
+        if arguments.source == FIRST_SOURCE:
+            missing, ends = self._at_brokers(arguments, until)
+        else:
+            group = arguments.group or _LOOKUP_GROUP
+            stable = arguments.end == "stable"
+            known = self.hook.reachable_ends(arguments.topic, group, stable=stable)
+            partitions = _partitions_of(arguments, until, known)
+            missing = [each.key for each in partitions if each not in known]
+            ends = {each: known[each] for each in partitions if each in known}
+        if missing or not ends:
+            names = ", ".join(missing) or "no partition announced yet"
+            self.log.info("not yet: %s of %s cannot be read", names, arguments.topic)
+            return PokeReturnValue(is_done=False)
+        short = _short(ends, until)
+        if short:
+            self.log.info("not yet: %s", "; ".join(short))
+        return PokeReturnValue(is_done=not short, xcom_value=self._report(arguments, ends))
+
+    def _at_brokers(
+        self, arguments: ReadyArguments, until: Mapping[str, int]
+    ) -> tuple[list[str], Mapping[Any, Ends]]:
+        """Return partitions of TubeMQ that cannot be subscribed to, or the ends of all."""
         hook = self.hook
         group = arguments.group or hook.config.default_group or _LOOKUP_GROUP
-        until = arguments.until()
         with hook.get_conn() as client:
             metadata = client.topic(arguments.topic, group)
             partitions = _partitions_of(arguments, until, metadata.partitions)
             missing = [p for p in partitions if not metadata.partitions.get(p)]
             if missing or not partitions:
-                names = ", ".join(p.key for p in missing) or "no partition announced yet"
-                self.log.info("not yet: %s of %s not subscribable", names, arguments.topic)
-                return PokeReturnValue(is_done=False)
-            ends = client.ends(
+                return [p.key for p in missing], {}
+            return [], client.ends(
                 arguments.topic,
                 group,
                 partitions,
                 stable=arguments.end == "stable",
                 metadata=metadata,
             )
-        short = _short(ends, until)
-        if short:
-            self.log.info("not yet: %s", "; ".join(short))
-        return PokeReturnValue(is_done=not short, xcom_value=self._report(arguments, ends))
 
     def trigger(self) -> TubeMQOffsetTrigger:
         """Return a trigger that fires when the partitions exist and their ends reach the
@@ -150,8 +172,8 @@ class TubeMQPartitionReadySensor(TubeMQSensor):
         )
 
     @staticmethod
-    def _report(arguments: ReadyArguments, ends: Mapping[Partition, Ends]) -> dict[str, Any]:
-        lag = lag_between(ends, {}, SPACE)
+    def _report(arguments: ReadyArguments, ends: Mapping[Any, Ends]) -> dict[str, Any]:
+        lag = lag_between(ends, {}, space_of(arguments.source))
         return {
             "topic": arguments.topic,
             "end": arguments.end,
@@ -162,15 +184,16 @@ class TubeMQPartitionReadySensor(TubeMQSensor):
 
 
 def _partitions_of(
-    arguments: ReadyArguments, until: Mapping[str, int], announced: Mapping[Partition, bool]
-) -> list[Partition]:
+    arguments: ReadyArguments, until: Mapping[str, int], announced: Mapping[Any, Any]
+) -> list[Any]:
     keys = {*(arguments.partitions or ()), *until}
     if not keys:
         return sorted(announced)
-    return sorted(SPACE.partition(arguments.topic, key) for key in keys)
+    space = space_of(arguments.source)
+    return sorted(space.partition(arguments.topic, key) for key in keys)
 
 
-def _short(ends: Mapping[Partition, Ends], until: Mapping[str, int]) -> list[str]:
+def _short(ends: Mapping[Any, Ends], until: Mapping[str, int]) -> list[str]:
     """Return a sentence for each partition whose end is below its offset."""
     return [
         f"{partition.key} ends at {ends_there.max_offset}, {until[partition.key]} is wanted"

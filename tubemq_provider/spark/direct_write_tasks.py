@@ -204,7 +204,7 @@ class DirectWriteReader(DataSourceReader):
             writer.begin_range(range_)
             # Read about one row group ahead while another is written.
             batches = self._reader.batches_of(reader, range_)
-            ahead = ReadAhead(_sized(batches, converter), ROW_GROUP_BYTES)
+            ahead = ReadAhead(_sized(batches, converter, range_.start), ROW_GROUP_BYTES)
             for rows, body_bytes, start in stack.enter_context(ahead):
                 writer.add(rows, body_bytes, start)
             writer.end_range()
@@ -265,14 +265,15 @@ class RowsOfRange:
 
 
 def _sized(
-    batches: Any, converter: RowsOfRange
+    batches: Any, converter: RowsOfRange, start: int
 ) -> Generator[tuple[tuple[pa.RecordBatch, int, int], int], None, None]:
     """Yield the rows of `batches` with the bytes of their bodies and the offset they begin at, and
-    their size in memory."""
+    their size in memory. Batches that do not say their offset have that of the range, `start`."""
     with closing(batches):
         for group in converter.groups(batches):
             rows = converter.of(group)
-            yield (rows, sum(one.nbytes for one in group), group[0].start), rows.nbytes
+            begin = getattr(group[0], "start", start)
+            yield (rows, sum(one.nbytes for one in group), begin), rows.nbytes
 
 
 def _rows(

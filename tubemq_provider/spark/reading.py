@@ -11,7 +11,7 @@ from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
@@ -90,7 +90,7 @@ class BatchReader(DataSourceReader, Generic[OptionsT]):
     pickled. A kind derives from it.
     """
 
-    COLUMNS: ClassVar[ColumnSet]
+    COLUMNS: ColumnSet
 
     def __init__(self, options: OptionsT, planned: Any, schema: StructType) -> None:
         self._options = options

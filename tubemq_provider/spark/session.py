@@ -171,6 +171,8 @@ def _sources(kind: str) -> Iterator[tuple[str, bytes]]:
 
 def _not_for_kind(kind: str) -> Iterator[str]:
     """Yield modules that only planning of the kind needs, and those that only other kinds need."""
+    if kind in SOURCES:
+        yield "spark/windows.py"
     if kind == FIRST_SOURCE:
         yield from ("sources/base.py", "windows/policies.py")
     for name, package in SOURCES.items():

@@ -15,8 +15,11 @@ from tubemq_client.errors import ConfigError
 from tubemq_client.model import CorruptRecords, OffsetRange
 from tubemq_provider.engines.inline import InlineEngine
 from tubemq_provider.rows.spec import DecodeSpec
+from tubemq_provider.testing.engine_suite import EngineSuite
+from tubemq_provider.testing.memory_source import MemorySource
 from tubemq_provider.windows.errors import WindowError
 from tubemq_provider.windows.plan import WindowPlan, WindowScope
+from tubemq_provider.windows.policies import Policies
 from tubemq_provider.windows.protocols import Engine, IngestWatch, Staging
 from tubemq_provider.windows.verify import check_counts
 
@@ -31,6 +34,11 @@ PLAN = WindowPlan.cursor(
 @pytest.fixture
 def staging(tmp_path: Path) -> Staging:
     return Staging(PLAN.window_id, "a", str(tmp_path))
+
+
+class TestInlineEngine(EngineSuite):
+    def make(self, source: MemorySource) -> InlineEngine:
+        return InlineEngine.for_source(source, policies=Policies())
 
 
 def test_every_record_of_the_plan_is_written_once(staging: Staging) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tests.provider.offsets.accessors import Event, Inlet, State
-from tests.provider.offsets.suite import OffsetStoreSuite, OpenTry
 from tubemq_provider.offsets.asset_state import EVENT_KEY, AssetStateOffsetStore
+from tubemq_provider.testing.offset_store_suite import OffsetStoreSuite, OpenTry
 from tubemq_provider.windows.errors import DocumentError
 from tubemq_provider.windows.protocols import OffsetStore
 from tubemq_provider.windows.run.epochs import stored_epoch

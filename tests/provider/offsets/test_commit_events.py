@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tests.provider.offsets.accessors import Event, Inlet
-from tests.provider.offsets.suite import EventSuite, OpenTry
 from tubemq_provider.offsets.commit_events import CommitEventStore
+from tubemq_provider.testing.offset_store_suite import EventSuite, OpenTry
 from tubemq_provider.windows.protocols import OffsetStore
 
 

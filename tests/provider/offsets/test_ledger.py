@@ -11,13 +11,13 @@ import pytest
 import sqlalchemy as sa
 
 from tests.provider.offsets.accessors import ASSET, Event, Inlet, LedgerState, State, ledger_store
-from tests.provider.offsets.suite import BIG, ClaimStoreSuite, OpenTry, RunWorld
 from tools.devkit.airflow.database import metadata_database
 from tools.devkit.reaper import Reaper
 from tubemq_client import errors
 from tubemq_provider.offsets.ledger.envelope import CURSOR, Envelope
 from tubemq_provider.offsets.ledger.store import LedgerStore, VersionedState
 from tubemq_provider.offsets.ledger.tables import LedgerTables, metadata
+from tubemq_provider.testing.offset_store_suite import BIG, ClaimStoreSuite, OpenTry, RunWorld
 from tubemq_provider.windows.errors import StoreConflict
 from tubemq_provider.windows.protocols import Document, OffsetStore
 

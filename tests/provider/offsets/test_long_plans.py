@@ -10,11 +10,11 @@ import pytest
 import sqlalchemy as sa
 
 from tests.provider.offsets.accessors import Event, Inlet, LedgerState, State, before_set
-from tests.provider.offsets.suite import RunWorld
 from tubemq_provider.offsets.asset_state import AssetStateOffsetStore
 from tubemq_provider.offsets.ledger.envelope import WINDOW
 from tubemq_provider.offsets.ledger.store import LedgerStore
 from tubemq_provider.offsets.ledger.tables import metadata
+from tubemq_provider.testing.offset_store_suite import RunWorld
 from tubemq_provider.windows.protocols import Document
 
 pytestmark = [pytest.mark.airflow, pytest.mark.timeout(60)]

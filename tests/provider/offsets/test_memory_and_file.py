@@ -7,11 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.provider.offsets.suite import ClaimStoreSuite, OffsetStoreSuite, OpenTry, event
 from tubemq_provider.files.durable import create_document, ensure_directory, read_document
 from tubemq_provider.offsets.file import FileOffsetStore
 from tubemq_provider.offsets.file_claims import FileClaimStore
 from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
+from tubemq_provider.testing.offset_store_suite import (
+    ClaimStoreSuite,
+    OffsetStoreSuite,
+    OpenTry,
+    event,
+)
 from tubemq_provider.windows.errors import DocumentError
 
 

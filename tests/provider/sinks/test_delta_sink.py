@@ -17,13 +17,13 @@ from deltalake import DeltaTable, Schema, write_deltalake
 
 from tests.provider.sinks.object_server import object_server
 from tests.provider.sinks.openers import delta
-from tests.provider.sinks.suite import Row, SinkSuite, written_by
 from tests.provider.sinks.windows import COUNTS, OpenSink, ignore, plan_of, publish, stage
 from tubemq_client.errors import ConfigError
 from tubemq_provider.sinks._table_sink import TableChanged
 from tubemq_provider.sinks.delta import DeltaSink, application_id
 from tubemq_provider.sinks.delta import sink as delta_module
 from tubemq_provider.sources.tubemq.columns import RECORDS
+from tubemq_provider.testing.sink_suite import Row, SinkSuite, written_by
 from tubemq_provider.windows.errors import SinkDamaged
 from tubemq_provider.windows.protocols import Sink
 

@@ -19,7 +19,6 @@ from deltalake import DeltaTable
 
 from tests.kit.forked import CONTEXT
 from tests.provider.sinks.openers import delta, object_store
-from tests.provider.sinks.suite import Row, rows_of, written_by
 from tests.provider.sinks.windows import CHILD_TIMEOUT, COUNTS, ignore, plan_of, publish, stage
 from tubemq_client import Partition
 from tubemq_client.errors import ConfigError
@@ -29,6 +28,7 @@ from tubemq_provider.sinks.append import AppendSink
 from tubemq_provider.sinks.factory import sink_for
 from tubemq_provider.sinks.object_store import ObjectStoreSink
 from tubemq_provider.sinks.parquet import ParquetSink
+from tubemq_provider.testing.sink_suite import Row, rows_of, written_by
 from tubemq_provider.windows.protocols import IngestCounts, Sink, Staging
 
 PATTERNS = ("**/*.parquet", "*/*.parquet", "window_id=*/*.parquet")

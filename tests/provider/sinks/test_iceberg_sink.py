@@ -18,7 +18,6 @@ from pyiceberg.transforms import DayTransform, IdentityTransform
 
 from tests.provider.sinks.object_server import object_server
 from tests.provider.sinks.openers import iceberg, iceberg_catalog, iceberg_in_place
-from tests.provider.sinks.suite import Row, SinkSuite, written_by
 from tests.provider.sinks.windows import COLUMNS, COUNTS, OpenSink, ignore, plan_of, publish, stage
 from tubemq_client import Partition
 from tubemq_client.errors import ConfigError
@@ -28,6 +27,7 @@ from tubemq_provider.files.writer import StagedWriter
 from tubemq_provider.sinks._table_sink import CommitUnclear, TableChanged
 from tubemq_provider.sinks.iceberg import IcebergSink
 from tubemq_provider.sources.tubemq.columns import RECORDS
+from tubemq_provider.testing.sink_suite import Row, SinkSuite, written_by
 from tubemq_provider.windows.errors import SinkDamaged
 from tubemq_provider.windows.protocols import Sink, Staging
 

@@ -34,7 +34,6 @@ from tests.provider.sinks.openers import (
     iceberg_in_place,
     object_store,
 )
-from tests.provider.sinks.suite import rows_of, written_by
 from tests.provider.sinks.windows import COUNTS, ignore, plan_of, publish, stage, told
 from tests.provider.windows.fake_reader import KEYS, TOPIC, ends_of, expected, open_fake
 from tubemq_provider.engines.inline import InlineEngine
@@ -50,6 +49,7 @@ from tubemq_provider.sinks.object_store import ObjectStoreSink
 from tubemq_provider.sinks.parquet import ParquetSink
 from tubemq_provider.sinks.read import published_windows, read_windows
 from tubemq_provider.sources.tubemq.columns import RECORDS
+from tubemq_provider.testing.sink_suite import rows_of, written_by
 from tubemq_provider.windows.errors import CountMismatch, StoreConflict
 from tubemq_provider.windows.facts import FileFact
 from tubemq_provider.windows.plan import WindowPlan, WindowScope

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.provider.sinks.suite import rows_of, written_by
 from tests.provider.sinks.windows import plan_of, publish
 from tubemq_client.errors import ConfigError
 from tubemq_provider.files import mounts
 from tubemq_provider.files.mounts import mount_of
 from tubemq_provider.sinks.factory import sink_for
 from tubemq_provider.sinks.parquet import ParquetSink
+from tubemq_provider.testing.sink_suite import rows_of, written_by
 
 LISTED = """\
 22 27 0:21 / /proc rw,relatime - proc proc rw

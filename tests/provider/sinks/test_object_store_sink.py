@@ -13,12 +13,12 @@ import pytest
 
 from tests.provider.sinks.object_server import object_server
 from tests.provider.sinks.openers import object_store
-from tests.provider.sinks.suite import Row, SinkSuite, rows_of, written_by
 from tests.provider.sinks.windows import COUNTS, OpenSink, ignore, plan_of, publish, stage
 from tubemq_client.errors import ConfigError
 from tubemq_provider.sinks.object_store import ObjectStoreSink
 from tubemq_provider.sinks.parquet import ParquetSink
 from tubemq_provider.sinks.read import published_windows, read_windows
+from tubemq_provider.testing.sink_suite import Row, SinkSuite, rows_of, written_by
 from tubemq_provider.windows.errors import SinkDamaged, StoreConflict
 from tubemq_provider.windows.protocols import Sink
 

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.provider.sinks.openers import parquet
-from tests.provider.sinks.suite import Row, SinkSuite, rows_of
-from tests.provider.sinks.windows import OpenSink
 from tubemq_client.errors import ConfigError
 from tubemq_provider.sinks.parquet import MARKER_NAME, ParquetSink
 from tubemq_provider.sinks.read import published_windows, read_windows
+from tubemq_provider.testing.sink_suite import SinkSuite
 from tubemq_provider.windows.errors import CountMismatch, SinkDamaged
 from tubemq_provider.windows.plan import WindowPlan, WindowScope
 from tubemq_provider.windows.protocols import IngestCounts, Sink, Staging
@@ -26,12 +22,8 @@ from tubemq_provider.windows.protocols import IngestCounts, Sink, Staging
 class TestParquetSink(SinkSuite):
     points = ("files verified", "marker staged", "staging on disk", "renamed", "root on disk")
 
-    @pytest.fixture
-    def open_sink(self, tmp_path: Path) -> OpenSink:
-        return partial(parquet, tmp_path / "lake")
-
-    def rows(self, sink: Sink) -> Counter[Row]:
-        return rows_of(sink)
+    def make(self, tmp_path: Path) -> Sink:
+        return ParquetSink(tmp_path / "lake")
 
 
 def ignore(_: str) -> None:

@@ -18,12 +18,12 @@ import sqlalchemy as sa
 
 from tests.provider.sinks.openers import jdbc
 from tests.provider.sinks.postgres import postgres_server
-from tests.provider.sinks.suite import Row, SinkSuite, written_by
 from tests.provider.sinks.windows import COUNTS, OpenSink, ignore, plan_of, publish, stage
 from tubemq_client.errors import ConfigError
 from tubemq_provider.sinks.factory import sink_for, spec_problems
 from tubemq_provider.sinks.read import read_windows
 from tubemq_provider.sinks.sql import LOCK_WAIT_S, SqlSink
+from tubemq_provider.testing.sink_suite import Row, SinkSuite, written_by
 from tubemq_provider.windows.errors import CountMismatch, DatabaseError
 from tubemq_provider.windows.protocols import IngestCounts, Sink
 

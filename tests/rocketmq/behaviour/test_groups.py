@@ -17,6 +17,7 @@ from rocketmq_client import (
     Metadata,
     OutgoingMessage,
     Queue,
+    Subscription,
     allocate_fixed,
     errors,
 )
@@ -583,3 +584,24 @@ def loaded(path: Path, group: str) -> dict[Queue, int]:
 def test_options_of_members_without_effect_are_refused(options, problem: str) -> None:
     with pytest.raises(errors.ConfigError, match=problem):
         ConsumerSettings(**options)
+
+
+def test_an_sql_expression_filters_for_a_group(shell: Shell, site: Site) -> None:
+    if not site.genuine:
+        pytest.skip("the embedded server knows no SQL: it delivers everything")
+    topic = site.topic(2)
+    for number in range(6):
+        send(shell, site.settings, topic, [number], properties={"n": str(number)})
+    only = Subscription(topic, "n > 3", "SQL92")
+    with shell.Consumer(site.settings, topic, {topic: only}, consumer=FIRST) as consumer:
+        assert sorted(read(consumer, 2)) == [4, 5]
+        assert consumer.receive(300) is None
+    broken = Subscription(topic, "n >>> 3", "SQL92")
+    consumer = shell.Consumer(site.settings, f"{topic}-broken", {topic: broken}, consumer=FIRST)
+    with pytest.raises(errors.IllegalRequest):
+        consumer.start()
+
+
+def test_a_subscription_of_another_topic_is_refused(shell: Shell) -> None:
+    with EmbeddedRocketMQ() as mq, pytest.raises(errors.ConfigError, match="is no subscription"):
+        shell.Consumer(mq.settings, "g", {"orders": Subscription("others", "n > 1", "SQL92")})

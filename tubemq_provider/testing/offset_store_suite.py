@@ -1,27 +1,48 @@
-"""Contract of every `OffsetStore`. Subclass it and give `tries`; pytest collects the rest."""
+"""Contract of every `OffsetStore`: what the built-in ones pass.
+
+    class TestMyStore(OffsetStoreSuite):
+        def make(self, tmp_path, task):
+            return MyStore(tmp_path, task=task)
+
+Tries of one task share its task plan; all tasks share the rest. A store of events alone inherits
+from `EventSuite`, one whose cursor changes by compare-and-set from `ClaimStoreSuite`.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.provider.windows.world import World
+from tubemq_provider.testing.memory import SPACE, World
 from tubemq_provider.windows.errors import StoreConflict
 from tubemq_provider.windows.protocols import ClaimStore, Document, OffsetStore
 from tubemq_provider.windows.run.kinds import window_run
 from tubemq_provider.windows.run.result import WindowResult
 from tubemq_provider.windows.run.steps import WindowRun
 
+__all__ = [
+    "BIG",
+    "ClaimStoreSuite",
+    "EventSuite",
+    "OffsetStoreSuite",
+    "OpenTry",
+    "RunWorld",
+    "event",
+]
+
 OpenTry = Callable[[str], OffsetStore]
 """Opens the store as a try of the named task sees it; tries of one task share its task plan."""
 
-BIG = 2**62 // 28 * 28
+BIG = 2**62 // SPACE.step * SPACE.step
 """An offset beyond what a float can hold."""
 
 
 def event(seq: int | None) -> Document:
+    """Return a commit event, without a position for None."""
     document: Document = {"v": 1, "window_id": f"c-{seq}-0123456789"}
     if seq is not None:
         document["position"] = {"h": "0123456789", "seq": seq, "next": {"1:0": BIG}}
@@ -35,7 +56,8 @@ class RunWorld(World):
         super().__init__()
         self.open_try = open_try
 
-    def over(self, store: OffsetStore, **options: object) -> WindowRun:
+    def over(self, store: OffsetStore, **options: Any) -> WindowRun:
+        """Return a run that keeps its progress in `store`."""
         self.runs += 1
         return window_run(
             self.planner(**options), store, self.sink, self.engine, attempt=f"try-{self.runs}"
@@ -49,12 +71,18 @@ class EventSuite:
     asset state, where there is such a thing.
     """
 
-    @pytest.fixture
-    def open_try(self) -> OpenTry:
+    def make(self, tmp_path: Path, task: str) -> OffsetStore:
+        """Open the store as a try of the task named `task` does."""
         raise NotImplementedError
 
     @pytest.fixture
+    def open_try(self, tmp_path: Path) -> OpenTry:
+        """Return a function that opens the store for a task."""
+        return lambda task: self.make(tmp_path, task)
+
+    @pytest.fixture
     def world(self, open_try: OpenTry) -> RunWorld:
+        """Return runs over a log of five records."""
         world = RunWorld(open_try)
         world.log.append("1:0", 3)
         world.log.append("2:0", 2)
@@ -64,7 +92,7 @@ class EventSuite:
         """Let the task of `store` succeed."""
 
     def wipe(self) -> None:
-        """All asset state is gone."""
+        """Remove what Airflow's clean-up of asset state removes."""
 
     def finish(self, world: RunWorld, task: str) -> WindowResult:
         """Run a new task to its success."""
@@ -191,7 +219,7 @@ class OffsetStoreSuite(EventSuite):
 
     def test_documents_of_thousands_of_partitions_come_back(self, open_try: OpenTry) -> None:
         def document(base: int) -> Document:
-            ranges = {f"{n % 7}:{n}": [base + n, base + n + 28] for n in range(5000)}
+            ranges = {f"{n % 7}:{n}": [base + n, base + n + SPACE.step] for n in range(5000)}
             return {"v": 1, "ranges": ranges}
 
         store = open_try("a")

@@ -1,8 +1,12 @@
-"""Contract of every exactly-once `Sink`. Subclass it, give `open_sink` and `rows`.
+"""Contract of every exactly-once `Sink`: what the built-in ones pass.
 
-`open_sink` opens the sink as another process would: two calls share nothing but the storage. It is
-called from threads and pickled into processes. `rows` are the records a reader sees, as
-(partition, value).
+    class TestMySink(SinkSuite):
+        def make(self, tmp_path):
+            return MySink(tmp_path / "lake")
+
+Two calls of `make` share nothing but the storage; it is called in threads and in other processes,
+which import the module of the test. A sink whose records are no Parquet files, or not in a place
+that `read_windows` reads, defines `rows` as well: what a reader sees, as (partition, value).
 """
 
 from __future__ import annotations
@@ -12,13 +16,16 @@ import signal
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from tests.kit.forked import CONTEXT
-from tests.provider.sinks.windows import (
+from tubemq_client.errors import ConfigError
+from tubemq_provider.sinks.read import read_windows
+from tubemq_provider.testing.publishing import (
     CHILD_TIMEOUT,
+    CONTEXT,
     COUNTS,
     OpenSink,
     ignore,
@@ -28,12 +35,16 @@ from tests.provider.sinks.windows import (
     start,
     told,
 )
-from tubemq_provider.sinks.read import read_windows
 from tubemq_provider.windows.errors import CountMismatch
 from tubemq_provider.windows.plan import WindowPlan, WindowScope
 from tubemq_provider.windows.protocols import IngestCounts, OrderedBook, Sink
+from tubemq_provider.windows.spaces import FIRST_SOURCE, space_of
+
+__all__ = ["Row", "SinkSuite", "rows_of", "written_by"]
 
 Row = tuple[str, bytes]
+"""Partition key and body."""
+_STEP = space_of(FIRST_SOURCE).step
 
 
 def written_by(who: str) -> Counter[Row]:
@@ -50,18 +61,30 @@ def rows_of(sink: Sink) -> Counter[Row]:
     return Counter(zip(table["partition"].to_pylist(), table["value"].to_pylist(), strict=True))
 
 
+def _made(suite: type[SinkSuite], tmp_path: Path) -> Sink:
+    """Open a suite's sink, in any process."""
+    return suite().make(tmp_path)
+
+
 class SinkSuite:
-    """Behaviour shared by all exactly-once sinks."""
+    """Behaviour shared by all exactly-once sinks. Subclasses define `make`."""
 
     points: tuple[str, ...] = ()
-    """Points at which `publish` reports progress: a process is killed at each of them."""
+    """Points at which `publish` reports progress: a process is killed at each of them. By default
+    those that one publication reports."""
+
+    def make(self, tmp_path: Path) -> Sink:
+        """Open the sink below `tmp_path`, as another process would."""
+        raise NotImplementedError
 
     @pytest.fixture
     def open_sink(self, tmp_path: Path) -> OpenSink:
-        raise NotImplementedError
+        """Return a function that opens the sink; it is pickled into other processes."""
+        return partial(_made, type(self), tmp_path)
 
     def rows(self, sink: Sink) -> Counter[Row]:
-        raise NotImplementedError
+        """Return the records that a reader sees."""
+        return rows_of(sink)
 
     def test_an_empty_sink_knows_no_window(self, open_sink: OpenSink) -> None:
         sink = open_sink()
@@ -77,7 +100,7 @@ class SinkSuite:
         plan = WindowPlan.cursor(
             WindowScope("c1", "orders", "g1", sink.identity, ("s1", "s2"), "epoch-1"),
             7,
-            {"1:0": (0, 2**62 // 28 * 28), "1:1": (28, 28)},
+            {"1:0": (0, 2**62 // _STEP * _STEP), "1:1": (_STEP, _STEP)},
             gaps={"1:0": ((0, 56),)},
             resets={"1:1": 56},
             has_more=True,
@@ -182,7 +205,7 @@ class SinkSuite:
         tries = 5
         publish(open_sink(), plan_of(open_sink(), 9), "before")
         sinks = [open_sink() for _ in range(tries)]
-        plans = [plan_of(sinks[0], end=280 + 28 * number) for number in range(tries)]
+        plans = [plan_of(sinks[0], end=280 + _STEP * number) for number in range(tries)]
 
         def one(number: int) -> tuple[bool, str]:
             found = publish(sinks[number], plans[number], f"try-{number}")
@@ -230,7 +253,15 @@ class SinkSuite:
         self, open_sink: OpenSink, tmp_path: Path
     ) -> None:
         expected: Counter[Row] = Counter()
-        for seq, point in enumerate(self.points, start=1):
+        points = [*self.points]
+        if not points:
+            sink = open_sink()
+            plan = plan_of(sink, 99)
+            staging = sink.begin(plan, "dry")
+            stage(staging, "dry")
+            sink.publish(staging, plan, COUNTS, points.append)
+            expected += written_by("dry")
+        for seq, point in enumerate(dict.fromkeys(points), start=1):
             killed = start(open_sink, f"k{seq}", tmp_path / "none", seq=seq, kill_at=point)
             killed.join(CHILD_TIMEOUT)
             assert killed.exitcode == -signal.SIGKILL, point
@@ -244,6 +275,21 @@ class SinkSuite:
             assert found.won is not visible
             expected += written_by(f"r{seq}" if found.won else f"k{seq}")
             assert self.rows(open_sink()) == expected, point
+
+    def test_a_replaced_window_has_the_new_records_alone(self, open_sink: OpenSink) -> None:
+        sink = open_sink()
+        plan = plan_of(sink)
+        publish(sink, plan, "old")
+        staging = sink.begin(plan, "new")
+        stage(staging, "new")
+        if not sink.can_replace:
+            with pytest.raises(ConfigError, match="on_clear='rewrite'"):
+                sink.replace(staging, plan, COUNTS, ignore)
+            assert self.rows(open_sink()) == written_by("old")
+            return
+        assert sink.replace(staging, plan, COUNTS, ignore).won
+        assert self.rows(open_sink()) == written_by("new")
+        assert list(open_sink().window_ids()) == [plan.window_id]
 
     def test_tidy_leaves_the_published_window_alone(self, open_sink: OpenSink) -> None:
         sink = open_sink()
