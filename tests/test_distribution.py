@@ -235,7 +235,13 @@ def test_every_dependency_has_its_reason(project: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    "lock", ["requirements/all.lock", "requirements/java.lock", "requirements/demo.lock", "requirements/kafka.lock"]
+    "lock",
+    [
+        "requirements/all.lock",
+        "requirements/java.lock",
+        "requirements/demo.lock",
+        "requirements/kafka.lock",
+    ],
 )
 def test_lock_files_are_hashed_and_name_no_index(lock: str) -> None:
     lines = (ROOT / lock).read_text().splitlines()
