@@ -38,7 +38,7 @@ class Block:
 
     @property
     def not_run(self) -> str:
-        """Why no test runs the block, or ""."""
+        """Reason for which no test runs the block, or ""."""
         found = re.search(r'not-run="([^"]+)"', self.words)
         return found[1] if found else ""
 

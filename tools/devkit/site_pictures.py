@@ -24,6 +24,7 @@ _FOREIGN = (
     ".filter(name => !name.startsWith(location.origin) && !name.startsWith('data:'))"
 )
 _SEARCH = (
+    "document.querySelector('#__search').click();"
     "document.querySelector('.md-search__input').focus();"
     "document.querySelector('.md-search__input').value = 'quarantine';"
     "document.querySelector('.md-search__input').dispatchEvent(new Event('keyup'))"
