@@ -106,7 +106,7 @@ def dags_page(paths: list[Path]) -> str:
 
 
 def main() -> int:
-    """Write all pages anew."""
+    """Write all pages again."""
     found = places()
     writer = Writer(found)
     shutil.rmtree(SITE_PAGES, ignore_errors=True)
