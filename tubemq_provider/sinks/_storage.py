@@ -194,14 +194,20 @@ class LocalStorage:
         yield from found
 
     def _below(self, directory: str, low: str, *, at_work: bool) -> Iterator[str]:
-        """Files as the directories tell them: none is asked what it is, unless it is a link."""
+        """Files as the directories tell them: none is asked what it is, unless it is a link. Those
+        before `low` are passed over by name, since a directory has one for each window."""
+        prefix = f"{directory}/" if directory else ""
+        start = low.removeprefix(prefix) if low.startswith(prefix) else ""
         try:
             with os.scandir(self.root / directory) as entries:
-                found = list(entries)
+                found = [
+                    entry
+                    for entry in entries
+                    if entry.name >= start or start.startswith(entry.name)
+                ]
         except OSError as exc:
             _raise_unless_gone(exc)
             return
-        prefix = f"{directory}/" if directory else ""
         for entry in found:
             name = f"{prefix}{entry.name}"
             if entry.is_dir(follow_symlinks=False):

@@ -9,7 +9,6 @@ Pure functions of ids.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from datetime import datetime
 
@@ -34,14 +33,16 @@ def interval_of(window_id: str, scope_hash: str) -> Interval | None:
         return None
 
 
-def refuse_overlaps(window_ids: Iterable[str], interval: Interval, scope_hash: str) -> None:
-    """Raise `BoundaryConflict` if a published time window of the scope overlaps `interval`. The
+def refuse_overlaps(
+    published: Iterable[tuple[str, str]], interval: Interval, scope_hash: str
+) -> None:
+    """Raise `BoundaryConflict` if a window of `PublishedWindows.texts` overlaps `interval`. The
     window of exactly `interval` does not count."""
     start, end = interval
     low, high = map(_text, interval)
     ids = (
         f"t-{first}Z-{last}Z-{scope_hash}"
-        for first, last in _texts(window_ids, scope_hash)
+        for first, last in published
         if first < high and low < last
     )
     overlapping = sorted(
@@ -69,14 +70,13 @@ def refuse_overlaps(window_ids: Iterable[str], interval: Interval, scope_hash: s
     )
 
 
-def missing_next_to(
-    window_ids: Iterable[str], interval: Interval, scope_hash: str
-) -> list[Interval]:
-    """Return the intervals between `interval` and its nearest published neighbours on both sides.
-    There is none on a side without a neighbour, or with an adjacent one."""
+def missing_next_to(published: Iterable[tuple[str, str]], interval: Interval) -> list[Interval]:
+    """Return the intervals between `interval` and its nearest neighbours in
+    `PublishedWindows.texts`. There is none on a side without a neighbour, or with an adjacent
+    one."""
     start, end = interval
     low, high = map(_text, interval)
-    texts = _texts(window_ids, scope_hash)
+    texts = list(published)
     ends = [last for _, last in texts if last <= low]
     begins = [first for first, _ in texts if first >= high]
     before = parse_basic_instant(f"{max(ends)}Z") if ends else start
@@ -98,12 +98,6 @@ def missing_text(missing: Iterable[Interval], interval: Interval) -> str:
 def _text(instant: datetime) -> str:
     """Format an instant as in ids, without the ``Z``: such texts sort like the instants."""
     return basic_instant(instant).removesuffix("Z")
-
-
-def _texts(window_ids: Iterable[str], scope_hash: str) -> list[tuple[str, str]]:
-    """Return the intervals of a scope as texts of their ids: few are needed as instants."""
-    id_ = re.compile(f"t-([0-9T.]+)Z-([0-9T.]+)Z-{scope_hash}")
-    return [(match[1], match[2]) for match in map(id_.fullmatch, window_ids) if match]
 
 
 def _free(interval: Interval, taken: Iterable[Interval]) -> Iterable[Interval]:

@@ -70,6 +70,7 @@ class PublishedWindows:
         self._windows = windows
         self._scope = scope
         self._plans: dict[Interval, WindowPlan] = {}
+        self._parsed: dict[str, tuple[str, str] | None] = {}
 
     @property
     def identity(self) -> str:
@@ -90,24 +91,29 @@ class PublishedWindows:
         return list(self._windows.window_ids())
 
     @cached_property
-    def _texts(self) -> list[tuple[str, str]]:
+    def texts(self) -> list[tuple[str, str]]:
         """Intervals of the scope's windows, in order, as texts of their ids without the ``Z``: such
         texts sort like the instants, and few are needed as instants."""
-        id_ = re.compile(f"t-([0-9T.]+)Z-([0-9T.]+)Z-{self._scope.scope_hash}")
-        return sorted([(match[1], match[2]) for match in map(id_.fullmatch, self.ids) if match])
+        parsed = self._parsed
+        if new := [id_ for id_ in self.ids if id_ not in parsed]:
+            form = re.compile(f"t-([0-9T.]+)Z-([0-9T.]+)Z-{self._scope.scope_hash}")
+            for id_ in new:
+                match = form.fullmatch(id_)
+                parsed[id_] = (match[1], match[2]) if match else None
+        return sorted(filter(None, map(parsed.__getitem__, self.ids)))
 
     def first(self) -> datetime | None:
         """Return the earliest instant at which a window begins, or None."""
-        return _instant(self._texts[0][0]) if self._texts else None
+        return _instant(self.texts[0][0]) if self.texts else None
 
     def last(self) -> datetime | None:
         """Return the latest instant at which a window ends, or None."""
-        return _instant(self._texts[-1][1]) if self._texts else None
+        return _instant(self.texts[-1][1]) if self.texts else None
 
     def neighbours(self, instant: datetime) -> tuple[datetime | None, datetime | None]:
         """Return the last instant before this one and the first after it at which a window begins
         or ends."""
-        text, intervals = _text(instant), self._texts
+        text, intervals = _text(instant), self.texts
         low = bisect_left(intervals, (text, "")) - 1  # begins before
         high = bisect_right(intervals, text, key=itemgetter(0))  # begins after
         before = (
@@ -119,20 +125,22 @@ class PublishedWindows:
 
     def overlaps(self, start: datetime, end: datetime) -> bool:
         """Return True if a window overlaps `[start, end)`."""
-        place = bisect_right(self._texts, _text(start), key=itemgetter(1))
-        return place < len(self._texts) and self._texts[place][0] < _text(end)
+        place = bisect_right(self.texts, _text(start), key=itemgetter(1))
+        return place < len(self.texts) and self.texts[place][0] < _text(end)
 
     def again(self) -> PublishedWindows:
-        """Return the windows of a new listing. Cached plans stay valid: offsets never change."""
+        """Return the windows of a new listing. Cached plans stay valid: offsets never change. Ids
+        are parsed once."""
         fresh = PublishedWindows(self._windows, self._scope)
         fresh._plans.update(self._plans)
+        fresh._parsed = self._parsed
         return fresh
 
     def across(self, instant: datetime) -> str | None:
         """Return the id of the window that contains `instant` strictly inside, or None."""
-        place = bisect_right(self._texts, _text(instant), key=itemgetter(1))
-        if place < len(self._texts) and self._texts[place][0] < _text(instant):
-            return time_window_id(*_interval(self._texts[place]), self._scope.scope_hash)
+        place = bisect_right(self.texts, _text(instant), key=itemgetter(1))
+        if place < len(self.texts) and self.texts[place][0] < _text(instant):
+            return time_window_id(*_interval(self.texts[place]), self._scope.scope_hash)
         return None
 
     def at(self, instant: datetime) -> list[WindowEdge]:
@@ -157,7 +165,7 @@ class PublishedWindows:
     def _beside(self, instant: datetime) -> tuple[Interval | None, Interval | None]:
         """Return the last window that ends at or before `instant`, and the first that begins at or
         after it."""
-        intervals, text = self._texts, _text(instant)
+        intervals, text = self.texts, _text(instant)
         low = bisect_right(intervals, text, key=itemgetter(1))
         high = bisect_left(intervals, text, key=itemgetter(0))
         return (

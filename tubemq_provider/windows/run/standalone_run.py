@@ -213,9 +213,9 @@ class StandaloneRun(WindowRun):
     def _refuse_overlaps(self) -> Iterator[str]:
         """Refuse a time window that overlaps published ones: it would store records twice."""
         if interval := self._planner.interval:
-            ids = self._published.ids
-            refuse_overlaps(ids, interval, self._scope.scope_hash)
-            self._now.missing = tuple(missing_next_to(ids, interval, self._scope.scope_hash))
+            published = self._published.texts
+            refuse_overlaps(published, interval, self._scope.scope_hash)
+            self._now.missing = tuple(missing_next_to(published, interval))
             fails = self._planner.policies.on_missing_interval is OnMissingInterval.FAIL
             if self._now.missing and fails:
                 raise IntervalMissing(
@@ -249,8 +249,7 @@ class StandaloneRun(WindowRun):
         """Commit as `WindowRun`, with a warning of intervals next to this window that no window
         covers; also if the try that published it was killed before its commit event."""
         if self._now.replayed and (interval := self._planner.interval):
-            ids = self._published.ids
-            self._now.missing = tuple(missing_next_to(ids, interval, self._scope.scope_hash))
+            self._now.missing = tuple(missing_next_to(self._published.texts, interval))
             yield "intervals looked at again"
         if self._now.missing and (interval := self._planner.interval):
             self._now.warnings.append(missing_text(self._now.missing, interval))

@@ -270,7 +270,7 @@ class Appending(MemorySink):
 
 @pytest.mark.parametrize("kind", [explicit, hour])
 def test_a_cleared_window_is_not_appended_again(kind: Any) -> None:
-    world = World(sink=Appending(book=MemoryBook()))
+    world = World(sink=Appending(boundary_book=MemoryBook()))
     for key in KEYS:
         world.log.append(key, 2)
     assert alone(world, kind(world, 0, 2)).total == 4
