@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from airflow.serialization.helpers import serialize_template_field
 
+from tests.kit.installed import toy_source_installed
 from tubemq_client.errors import ConfigError
-from tubemq_provider import extensions
 from tubemq_provider.assets import offsets_asset
 from tubemq_provider.engines.function import ReportedEngine
 from tubemq_provider.operators.ingest import TubeMQCursorIngestOperator
@@ -24,16 +24,8 @@ pytestmark = pytest.mark.airflow
 @pytest.fixture(autouse=True)
 def lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Install a source as another distribution would."""
-    installed = tmp_path / "toy-1.0.dist-info"
-    installed.mkdir()
-    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: toy\nVersion: 1.0\n")
-    (installed / "entry_points.txt").write_text(
-        "[tubemq_provider.sources]\nlines = tests.kit.toy_source\n"
-    )
-    monkeypatch.syspath_prepend(str(tmp_path))
-    extensions._points.cache_clear()
-    yield
-    extensions._points.cache_clear()
+    with toy_source_installed(tmp_path, monkeypatch):
+        yield
 
 
 def operator(**arguments: Any) -> Any:

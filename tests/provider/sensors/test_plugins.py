@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from tests.kit.installed import toy_source_installed
 from tests.provider.contexts import fake_context
 from tubemq_client.errors import ConfigError
-from tubemq_provider import extensions
 from tubemq_provider.assets import offsets_asset
 from tubemq_provider.hooks.by_kind import hook_class
 from tubemq_provider.sensors.lag import TubeMQLagSensor
@@ -23,22 +23,14 @@ pytestmark = pytest.mark.airflow
 @pytest.fixture(autouse=True)
 def topic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Install a source as another distribution would, with a topic of two partitions."""
-    installed = tmp_path / "toy-1.0.dist-info"
-    installed.mkdir()
-    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: toy\nVersion: 1.0\n")
-    (installed / "entry_points.txt").write_text(
-        "[tubemq_provider.sources]\nlines = tests.kit.toy_source\n"
-    )
-    monkeypatch.syspath_prepend(str(tmp_path))
-    extensions._points.cache_clear()
     root = tmp_path / "cluster"
     (root / "orders").mkdir(parents=True)
     (root / "orders" / "north.0").write_text("a\nb\n")
     (root / "orders" / "south.0").write_text("c\n")
     document = json.dumps({"conn_type": "lines", "extra": {"root": str(root), "cluster": "main"}})
     monkeypatch.setenv("AIRFLOW_CONN_FILES", document)
-    yield root / "orders"
-    extensions._points.cache_clear()
+    with toy_source_installed(tmp_path, monkeypatch):
+        yield root / "orders"
 
 
 def lag(**given: Any) -> Any:

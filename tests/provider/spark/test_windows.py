@@ -8,28 +8,20 @@ from pathlib import Path
 
 import pytest
 
+from tests.kit.installed import toy_source_installed
 from tubemq_client.errors import ConfigError
-from tubemq_provider import extensions
 from tubemq_provider.spark.windows import batch_reader, reading
 from tubemq_provider.windows.plan import WindowPlan, WindowScope
 
 
 @pytest.fixture
 def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[WindowPlan]:
-    installed = tmp_path / "toy-1.0.dist-info"
-    installed.mkdir()
-    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: toy\nVersion: 1.0\n")
-    (installed / "entry_points.txt").write_text(
-        "[tubemq_provider.sources]\nlines = tests.kit.toy_source\n"
-    )
-    monkeypatch.syspath_prepend(str(tmp_path))
-    extensions._points.cache_clear()
     (tmp_path / "orders").mkdir()
     (tmp_path / "orders" / "north.0").write_text("a\nb\nc\nd\n")
     (tmp_path / "orders" / "south.0").write_text("e\n")
     scope = WindowScope("main", "orders", "lake", "sink", (), "", "lines")
-    yield WindowPlan.explicit(scope, {"north.0": (1, 4), "south.0": (0, 1)})
-    extensions._points.cache_clear()
+    with toy_source_installed(tmp_path, monkeypatch):
+        yield WindowPlan.explicit(scope, {"north.0": (1, 4), "south.0": (0, 1)})
 
 
 def test_tasks_read_the_splits_of_a_window_through_the_source(

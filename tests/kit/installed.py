@@ -1,0 +1,28 @@
+"""Plug-ins that tests install as another distribution would: by an entry point only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tubemq_provider import extensions
+
+__all__ = ["toy_source_installed"]
+
+
+@contextmanager
+def toy_source_installed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Install `tests.kit.toy_source` under the word ``lines``."""
+    installed = folder / "toy-1.0.dist-info"
+    installed.mkdir(parents=True)
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: toy\nVersion: 1.0\n")
+    (installed / "entry_points.txt").write_text(
+        "[tubemq_provider.sources]\nlines = tests.kit.toy_source\n"
+    )
+    monkeypatch.syspath_prepend(str(folder))
+    extensions._points.cache_clear()
+    yield
+    extensions._points.cache_clear()
