@@ -123,10 +123,12 @@ class Snapshot:
     def _checkpointed(self, app_id: str) -> int | None:
         import pyarrow.compute as pc
 
+        # `pc.index` makes a scalar of the name, for which pyarrow imports pandas: 0.3 s of CPU.
         for rows in self._earlier:
-            at = pc.index(pc.struct_field(rows, "appId"), app_id).as_py()
-            if at >= 0:
-                return int(rows[at]["version"].as_py())
+            ids = pc.struct_field(rows, "appId")
+            for at in pc.indices_nonzero(pc.match_substring(ids, app_id)).to_pylist():
+                if ids[at].as_py() == app_id:
+                    return int(rows[at]["version"].as_py())
         return None
 
     def after(self, commits: Sequence[bytes]) -> Snapshot:
@@ -355,9 +357,8 @@ def _row(table: pa.Table, name: str, leaf: str) -> dict[str, Any] | None:
     for rows in table[name].chunks if name in table.column_names else ():
         if rows.type.get_field_index(leaf) < 0:
             continue
-        at = pc.index(pc.struct_field(rows, leaf).is_valid(), True).as_py()
-        if at >= 0:
-            return dict(rows[at].as_py())
+        if places := pc.indices_nonzero(pc.struct_field(rows, leaf).is_valid()).to_pylist():
+            return dict(rows[places[0]].as_py())
     return None
 
 

@@ -126,10 +126,9 @@ def _of(window_id: str, scope: WindowScope) -> bool:
 
 def _cursor_windows(window_ids: Iterable[str], scope_hash: str) -> dict[int, str]:
     by_number = {}
-    for window_id in window_ids:
-        kind, _, rest = window_id.partition("-")
-        number, _, own = rest.partition("-")
-        if kind == "c" and own == scope_hash and number.isdecimal():
+    for window_id in (name for name in window_ids if name.startswith("c-")):
+        number, _, own = window_id.removeprefix("c-").partition("-")
+        if own == scope_hash and number.isdecimal():
             by_number[int(number)] = window_id
     return by_number
 
