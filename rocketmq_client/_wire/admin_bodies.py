@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from rocketmq_client import errors
-from rocketmq_client._wire.json_text import read_json, write_json
+from rocketmq_client._wire.json_text import object_in, read_json, write_json
 from rocketmq_client.model import (
     GroupMember,
     GroupMembers,
@@ -51,8 +51,8 @@ _NEW_GROUP: Final = {
 
 def parse_groups(body: bytes) -> dict[str, dict[str, Any]]:
     """Return the settings of all groups of a broker, with unknown members."""
-    table = _object(read_json(body, "the groups").get("subscriptionGroupTable"))
-    return {name: _object(item) for name, item in sorted(table.items())}
+    table = object_in(read_json(body, "the groups").get("subscriptionGroupTable"))
+    return {name: object_in(item) for name, item in sorted(table.items())}
 
 
 def group_settings(name: str, item: Mapping[str, Any]) -> GroupSettings:
@@ -106,7 +106,7 @@ def parse_topic_stats(body: bytes) -> list[QueueStats]:
 
 def parse_moved(body: bytes) -> dict[Queue, int]:
     """Return the offsets to which a broker has moved a group, or asks its members to go."""
-    table = _object(read_json(body, "the reset").get("offsetTable"))
+    table = object_in(read_json(body, "the reset").get("offsetTable"))
     moved = {}
     for key, offset in table.items():
         if type(offset) is not int or offset < 0:
@@ -119,7 +119,7 @@ def parse_group_members(body: bytes) -> GroupMembers:
     """Return the members of a group that a broker knows."""
     found = read_json(body, "the members")
     connections = found.get("connectionSet") or []
-    subscriptions = _object(found.get("subscriptionTable"))
+    subscriptions = object_in(found.get("subscriptionTable"))
     if not isinstance(connections, list):
         raise errors.ProtocolViolation("the members are no list")
     members = [
@@ -129,11 +129,14 @@ def parse_group_members(body: bytes) -> GroupMembers:
             _text(item, "language"),
             _version(_whole(item, "version")),
         )
-        for item in map(_object, connections)
+        for item in map(object_in, connections)
     ]
     return GroupMembers(
         tuple(sorted(members)),
-        {topic: _text(_object(item), "subString") for topic, item in sorted(subscriptions.items())},
+        {
+            topic: _text(object_in(item), "subString")
+            for topic, item in sorted(subscriptions.items())
+        },
         "broadcasting" if found.get("messageModel") == "BROADCASTING" else "clustering",
     )
 
@@ -148,8 +151,8 @@ def _version(number: int) -> str:
 
 
 def _by_queue(body: bytes, what: str) -> Iterator[tuple[Queue, dict[str, Any]]]:
-    table = _object(read_json(body, what).get("offsetTable"))
-    found = ((_queue(key), _object(item)) for key, item in table.items())
+    table = object_in(read_json(body, what).get("offsetTable"))
+    found = ((_queue(key), object_in(item)) for key, item in table.items())
     yield from sorted(found, key=lambda pair: pair[0])
 
 
@@ -159,12 +162,6 @@ def _queue(key: str) -> Queue:
         return Queue(str(item["brokerName"]), str(item["topic"]), int(item["queueId"]))
     except (ValueError, KeyError, TypeError) as error:
         raise errors.ProtocolViolation(f"{key[:80]!r} is no queue") from error
-
-
-def _object(value: Any) -> dict[str, Any]:
-    if not isinstance(value, dict | None):
-        raise errors.ProtocolViolation(f"{str(value)[:40]!r} is not an object")
-    return value or {}
 
 
 def _whole(item: Mapping[str, Any], name: str) -> int:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from rocketmq_client import errors
-from rocketmq_client._wire.json_text import read_json, write_json
+from rocketmq_client._wire.json_text import object_in, read_json, write_json
 from rocketmq_client._wire.properties import tag_hash
 from rocketmq_client.model import Address, Queue
 
@@ -197,10 +197,10 @@ def parse_route(topic: str, body: bytes) -> TopicRoute:
 def parse_cluster_info(body: bytes) -> ClusterInfo:
     """Parse the body of a cluster's brokers. Raises `errors.ProtocolViolation`."""
     info = read_json(body, "the cluster info")
-    brokers = [_broker(item) for item in _table(info.get("brokerAddrTable")).values()]
+    brokers = [_broker(item) for item in object_in(info.get("brokerAddrTable")).values()]
     clusters = {
         name: tuple(sorted(map(str, members)))
-        for name, members in _table(info.get("clusterAddrTable")).items()
+        for name, members in object_in(info.get("clusterAddrTable")).items()
         if isinstance(members, list)
     }
     return ClusterInfo({data.name: data for data in brokers}, clusters)
@@ -239,7 +239,7 @@ def parse_locked(body: bytes) -> set[Queue]:
 
 def parse_runtime_info(body: bytes) -> RuntimeInfo:
     """Parse a broker's runtime info. Raises `errors.ProtocolViolation` if positions are missing."""
-    values = _table(read_json(body, "the runtime info").get("table"))
+    values = object_in(read_json(body, "the runtime info").get("table"))
     table = {str(key): str(value) for key, value in values.items()}
     log_end = _number(table, "commitLogMaxOffset")
     unflushed = _upper_bytes(table.get("remainHowManyDataToFlush", ""))
@@ -344,7 +344,7 @@ def split_tags(expression: str) -> list[str]:
 
 
 def _broker(item: Mapping[str, Any]) -> BrokerData:
-    addresses = _table(item.get("brokerAddrs"))
+    addresses = object_in(item.get("brokerAddrs"))
     try:
         by_id = {int(key): parse_address(str(value)) for key, value in addresses.items()}
     except ValueError as error:
@@ -363,12 +363,6 @@ def _list(value: Any) -> list[Any]:
     if not isinstance(value, list | None):
         raise errors.ProtocolViolation(f"{str(value)[:40]!r} is not a list")
     return value or []
-
-
-def _table(value: Any) -> dict[str, Any]:
-    if not isinstance(value, dict | None):
-        raise errors.ProtocolViolation(f"{str(value)[:40]!r} is not an object")
-    return value or {}
 
 
 def _word(item: Mapping[str, Any], name: str) -> str:

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from rocketmq_client import errors
 
-__all__ = ["read_json", "write_json"]
+__all__ = ["object_in", "read_json", "write_json"]
 
 _SPACE: Final = re.compile(r"[ \t\r\n]*")
 _NUMBER: Final = re.compile(r"-?\d{1,64}(?:\.\d{1,64})?(?:[eE][+-]?\d{1,4})?")
@@ -43,6 +43,14 @@ def read_json(body: bytes, what: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise errors.ProtocolViolation(f"{what} is not a JSON object")
     return value
+
+
+def object_in(value: Any) -> dict[str, Any]:
+    """Return an object that is a member of a body; an absent one is empty. Raises
+    `errors.ProtocolViolation` for another type."""
+    if not isinstance(value, dict | None):
+        raise errors.ProtocolViolation(f"{str(value)[:40]!r} is not an object")
+    return value or {}
 
 
 def write_json(value: Any) -> bytes:

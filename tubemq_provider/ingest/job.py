@@ -153,7 +153,7 @@ class IngestJob:
             return []
         from tubemq_provider.engines.routed import RoutedEngine
 
-        if not isinstance(self._engine, RoutedEngine):
+        if not isinstance(self._engine, RoutedEngine) or not (failures := sink.failures()):
             return []
         scope, _ = self._scope(store)
         planner = self._planner(scope, serialised=serialised)
@@ -163,7 +163,7 @@ class IngestJob:
             planner.recognise,
             attempt=f"{attempt}-again",
             progress=lambda point: observer.at(Step.LOAD, point),
-        ).run()
+        ).run(failures)
 
     def plan(
         self, store: OffsetStore, *, attempt: str, serialised: bool, observer: StepObserver

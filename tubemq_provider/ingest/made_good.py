@@ -56,10 +56,10 @@ class MakeGood:
         self._attempt = attempt
         self._progress = progress
 
-    def run(self) -> list[str]:
-        """Publish failed windows in their tables; return a warning for each that still fails."""
+    def run(self, failures: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[str]:
+        """Publish the windows of `RoutedSink.failures` in their tables; return a warning for each
+        that still fails."""
         warnings = []
-        failures = self._sink.failures()
         for window_id, entries in islice(failures.items(), _AT_MOST):
             marker = self._sink.marker(window_id)
             if marker is None:
@@ -72,8 +72,7 @@ class MakeGood:
                 f"{address} still has not window {window_id}, and the next run tries again: {why}"
                 for address, why in problems.items()
             ]
-        if failures:
-            self._sink.failures()  # removes the notes of those that are made good
+        self._sink.failures()  # removes the notes of those that are made good
         return warnings
 
     def _again(self, plan: WindowPlan, entries: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:

@@ -158,16 +158,19 @@ def _read(bodies: list[bytes], columns: RecordColumn, start: Callable[[bytes], i
         try:
             end = read(body, start(body))
             if end != len(body):
-                rest = len(body) - end
-                raise ValueError(  # noqa: TRY301 - one handler collects the reasons
-                    f"{abs(rest)} bytes are {'left' if rest > 0 else 'missing'}"
-                )
+                raise ValueError(end_problem(body, end))  # noqa: TRY301 - one handler has them all
             origin.append(place)
         except (ValueError, IndexError, struct.error, RecursionError) as error:
             columns.truncate(len(origin))
             bad.append(BadBody(place, reason_of(error)))
     cells = columns.array()
     return Decoded(pa_batch(cells, _schema_of(columns)), origin, bad)
+
+
+def end_problem(body: bytes, end: int) -> str:
+    """Return what is wrong with a body whose datum ends at `end`, not where the body does."""
+    rest = len(body) - end
+    return f"{abs(rest)} bytes are {'left' if rest > 0 else 'missing'}"
 
 
 def reason_of(error: Exception) -> str:

@@ -35,6 +35,20 @@ def test_a_python_that_is_a_name_is_this_one_for_the_driver() -> None:
     assert "PATH" not in launched("python-of-nodes")
 
 
+def launched_by(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> Path:
+    """Make `script` what starts the JVM of a process that has none yet; return its place."""
+    pyspark = pytest.importorskip("pyspark")
+    program = tmp_path / "bin" / "spark-submit"
+    program.parent.mkdir()
+    program.write_text(script)
+    program.chmod(0o755)
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+    monkeypatch.setattr(pyspark.SparkContext, "_gateway", None)
+    monkeypatch.setattr(pyspark.SparkContext, "_active_spark_context", None)
+    monkeypatch.setattr("pyspark.sql.SparkSession._instantiatedSession", None)
+    return program
+
+
 @pytest.mark.parametrize(("process", "errors"), [("task", 0), ("another", 1)])
 def test_what_spark_logs_is_no_error_of_a_task(
     process: str,
@@ -44,17 +58,9 @@ def test_what_spark_logs_is_no_error_of_a_task(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     """Airflow shows each line that a task's processes write to standard error as an ERROR."""
-    pyspark = pytest.importorskip("pyspark")
-    program = tmp_path / "bin" / "spark-submit"
-    program.parent.mkdir()
-    program.write_text("#!/bin/sh\necho notice >&2\nexit 1\n")
-    program.chmod(0o755)
-    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+    launched_by(tmp_path, monkeypatch, "#!/bin/sh\necho notice >&2\nexit 1\n")
     runner = SimpleNamespace(SUPERVISOR_COMMS=None) if process == "task" else None
     monkeypatch.setitem(sys.modules, "airflow.sdk.execution_time.task_runner", runner)
-    monkeypatch.setattr(pyspark.SparkContext, "_gateway", None)
-    monkeypatch.setattr(pyspark.SparkContext, "_active_spark_context", None)
-    monkeypatch.setattr("pyspark.sql.SparkSession._instantiatedSession", None)
     with pytest.raises(Exception, match="JAVA_GATEWAY_EXITED"):
         open_session("local[1]", {})
     os.write(2, b"mine\n")
@@ -66,18 +72,13 @@ def test_what_spark_logs_is_no_error_of_a_task(
 def test_settings_of_a_session_appear_on_no_command_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pyspark = pytest.importorskip("pyspark")
-    program = tmp_path / "bin" / "spark-submit"
-    program.parent.mkdir()
-    program.write_text('#!/bin/sh\necho "$*" > "$0.told"\ncat "$2" > "$0.conf"\nexit 1\n')
-    program.chmod(0o755)
-    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+    program = launched_by(
+        tmp_path,
+        monkeypatch,
+        '#!/bin/sh\necho "$*" > "$0.told"\ncat "$2" > "$0.conf"\nexit 1\n',
+    )
     monkeypatch.delenv("PYSPARK_SUBMIT_ARGS", raising=False)
     monkeypatch.setenv("SPARK_REMOTE", "sc://connect1")  # it belongs to tasks of other engines
-    # As in a process that has no JVM yet.
-    monkeypatch.setattr(pyspark.SparkContext, "_gateway", None)
-    monkeypatch.setattr(pyspark.SparkContext, "_active_spark_context", None)
-    monkeypatch.setattr("pyspark.sql.SparkSession._instantiatedSession", None)
     with pytest.raises(Exception, match="JAVA_GATEWAY_EXITED"):
         open_session("local[1]", {"spark.hadoop.fs.s3a.secret.key": "hush-hush"})
     told = (program.parent / "spark-submit.told").read_text()

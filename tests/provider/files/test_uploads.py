@@ -69,7 +69,7 @@ def accepting() -> Iterator[tuple[Store, dict[str, str]]]:
             {
                 "endpoint": f"http://127.0.0.1:{server.server_port}",
                 "region": "us-east-1",
-                "access_key_id": "somebody",
+                "access_key_id": "lake-writer",
                 "secret_access_key": "secret",
                 "allow_http": "true",
             },

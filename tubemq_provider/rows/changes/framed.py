@@ -69,7 +69,7 @@ class _AvroWriter:
         self._schema = {"fields": [one for one in fields if one["field"] in _IMAGES]}
 
     def read(self, body: bytes) -> dict[str, Any]:
-        from tubemq_provider.rows.from_avro import reason_of
+        from tubemq_provider.rows.from_avro import end_problem, reason_of
 
         try:
             end = self._columns.read(body, Frames.SIZE)
@@ -78,8 +78,7 @@ class _AvroWriter:
             self._columns.truncate(0)
             raise BadValue(reason_of(error)) from error
         if end != len(body):
-            rest = len(body) - end
-            raise BadValue(f"{abs(rest)} bytes are {'left' if rest > 0 else 'missing'}")
+            raise BadValue(end_problem(body, end))
         return {"schema": self._schema, "payload": row}
 
 

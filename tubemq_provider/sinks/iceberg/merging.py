@@ -97,10 +97,8 @@ def merge(change: Transaction, table: Table, files: Sequence[Path], following: F
             if not newer.num_rows:
                 continue
             rows = read()
-            at = pa.array(range(rows.num_rows), pa.int64())
-            remaining = pc.invert(pc.is_in(at, value_set=newer.column(_AT).combine_chunks()))
             merged.removed.append(file)
-            merged.add(rows.filter(remaining).cast(target))
+            merged.add(_without(rows, newer.column(_AT)).cast(target))
         merged.add(_new_rows(changes, outdated, following, target))
         merged.flush()
     except BaseException:
@@ -119,8 +117,7 @@ def _new_rows(
 
     if outdated:
         old = pa.chunked_array([chunk for one in outdated for chunk in one.chunks], pa.int64())
-        at = pa.array(range(changes.num_rows), pa.int64())
-        changes = changes.filter(pc.invert(pc.is_in(at, value_set=old.combine_chunks())))
+        changes = _without(changes, old)
     deleted = pc.equal(changes.column(OP), "d")
     if following.soft_delete is None:
         changes = changes.filter(pc.invert(deleted))
@@ -133,6 +130,15 @@ def _new_rows(
         for item in target
     ]
     return pa.Table.from_arrays(columns, schema=target)
+
+
+def _without(rows: pa.Table, places: pa.ChunkedArray) -> pa.Table:
+    """Return the rows but those at `places`."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    at = pa.array(range(rows.num_rows), pa.int64())
+    return rows.filter(pc.invert(pc.is_in(at, value_set=places.combine_chunks())))
 
 
 def _files_with(

@@ -9,14 +9,14 @@ Pure functions of ids.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from tubemq_provider.windows.canonical import basic_instant, parse_basic_instant, rfc3339
 from tubemq_provider.windows.errors import BoundaryConflict
 from tubemq_provider.windows.plan import time_window_id
 
-__all__ = ["interval_of", "missing_next_to", "missing_text", "refuse_overlaps"]
+__all__ = ["instant_text", "interval_of", "missing_next_to", "missing_text", "refuse_overlaps"]
 
 Interval = tuple[datetime, datetime]
 _SHOWN = 3
@@ -34,12 +34,12 @@ def interval_of(window_id: str, scope_hash: str) -> Interval | None:
 
 
 def refuse_overlaps(
-    published: Iterable[tuple[str, str]], interval: Interval, scope_hash: str
+    published: Sequence[tuple[str, str]], interval: Interval, scope_hash: str
 ) -> None:
     """Raise `BoundaryConflict` if a window of `PublishedWindows.texts` overlaps `interval`. The
     window of exactly `interval` does not count."""
     start, end = interval
-    low, high = map(_text, interval)
+    low, high = map(instant_text, interval)
     ids = (
         f"t-{first}Z-{last}Z-{scope_hash}"
         for first, last in published
@@ -70,15 +70,14 @@ def refuse_overlaps(
     )
 
 
-def missing_next_to(published: Iterable[tuple[str, str]], interval: Interval) -> list[Interval]:
+def missing_next_to(published: Sequence[tuple[str, str]], interval: Interval) -> list[Interval]:
     """Return the intervals between `interval` and its nearest neighbours in
     `PublishedWindows.texts`. There is none on a side without a neighbour, or with an adjacent
     one."""
     start, end = interval
-    low, high = map(_text, interval)
-    texts = list(published)
-    ends = [last for _, last in texts if last <= low]
-    begins = [first for first, _ in texts if first >= high]
+    low, high = map(instant_text, interval)
+    ends = [last for _, last in published if last <= low]
+    begins = [first for first, _ in published if first >= high]
     before = parse_basic_instant(f"{max(ends)}Z") if ends else start
     after = parse_basic_instant(f"{min(begins)}Z") if begins else end
     return [(low, high) for low, high in ((before, start), (end, after)) if low < high]
@@ -95,7 +94,7 @@ def missing_text(missing: Iterable[Interval], interval: Interval) -> str:
     )
 
 
-def _text(instant: datetime) -> str:
+def instant_text(instant: datetime) -> str:
     """Format an instant as in ids, without the ``Z``: such texts sort like the instants."""
     return basic_instant(instant).removesuffix("Z")
 

@@ -17,9 +17,10 @@ from operator import itemgetter
 from typing import NamedTuple, Protocol
 
 from tubemq_provider.windows.anchors import Anchors
-from tubemq_provider.windows.canonical import basic_instant, parse_basic_instant
+from tubemq_provider.windows.canonical import parse_basic_instant
 from tubemq_provider.windows.errors import SinkHistoryLost
 from tubemq_provider.windows.plan import WindowPlan, WindowScope, time_window_id
+from tubemq_provider.windows.planning.overlaps import instant_text
 from tubemq_provider.windows.protocols import Marker
 
 __all__ = ["MarkedWindows", "PublishedWindows", "WindowEdge", "edges_of"]
@@ -113,7 +114,7 @@ class PublishedWindows:
     def neighbours(self, instant: datetime) -> tuple[datetime | None, datetime | None]:
         """Return the last instant before this one and the first after it at which a window begins
         or ends."""
-        text, intervals = _text(instant), self.texts
+        text, intervals = instant_text(instant), self.texts
         low = bisect_left(intervals, (text, "")) - 1  # begins before
         high = bisect_right(intervals, text, key=itemgetter(0))  # begins after
         before = (
@@ -125,8 +126,8 @@ class PublishedWindows:
 
     def overlaps(self, start: datetime, end: datetime) -> bool:
         """Return True if a window overlaps `[start, end)`."""
-        place = bisect_right(self.texts, _text(start), key=itemgetter(1))
-        return place < len(self.texts) and self.texts[place][0] < _text(end)
+        place = bisect_right(self.texts, instant_text(start), key=itemgetter(1))
+        return place < len(self.texts) and self.texts[place][0] < instant_text(end)
 
     def again(self) -> PublishedWindows:
         """Return the windows of a new listing. Cached plans stay valid: offsets never change. Ids
@@ -138,8 +139,8 @@ class PublishedWindows:
 
     def across(self, instant: datetime) -> str | None:
         """Return the id of the window that contains `instant` strictly inside, or None."""
-        place = bisect_right(self.texts, _text(instant), key=itemgetter(1))
-        if place < len(self.texts) and self.texts[place][0] < _text(instant):
+        place = bisect_right(self.texts, instant_text(instant), key=itemgetter(1))
+        if place < len(self.texts) and self.texts[place][0] < instant_text(instant):
             return time_window_id(*_interval(self.texts[place]), self._scope.scope_hash)
         return None
 
@@ -165,7 +166,7 @@ class PublishedWindows:
     def _beside(self, instant: datetime) -> tuple[Interval | None, Interval | None]:
         """Return the last window that ends at or before `instant`, and the first that begins at or
         after it."""
-        intervals, text = self.texts, _text(instant)
+        intervals, text = self.texts, instant_text(instant)
         low = bisect_right(intervals, text, key=itemgetter(1))
         high = bisect_left(intervals, text, key=itemgetter(0))
         return (
@@ -209,10 +210,6 @@ def edges_of(plan: WindowPlan) -> tuple[WindowEdge, WindowEdge]:
         WindowEdge(plan.window_id, starts, joined, plan.anchors_at_start, open_offsets),
         WindowEdge(plan.window_id, ends, {}, plan.anchors, {}),
     )
-
-
-def _text(instant: datetime) -> str:
-    return basic_instant(instant).removesuffix("Z")
 
 
 def _instant(text: str) -> datetime:
