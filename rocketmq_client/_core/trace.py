@@ -37,10 +37,9 @@ def sent(
     delayed: bool,
 ) -> OutgoingMessage:
     """Return the record that says how a send ended; one without an offset id failed."""
-    keys = (message.keys,) if isinstance(message.keys, str) else tuple(message.keys)
     fields = [
         *("Pub", str(began_ms), _REGION, group, topic, message_id),
-        *(message.tags or "", " ".join(keys)),
+        *(message.tags or "", " ".join(message.keys)),
         address_text(store_host) if store_host else "",
         str(len(message.body)),
         str(took_ms),
@@ -49,7 +48,7 @@ def sent(
         "true" if offset_id else "false",
     ]
     text = _FIELD.join(map(_plain, fields)) + _LINE
-    return OutgoingMessage(text.encode(), keys=(message_id, *keys))
+    return OutgoingMessage(text.encode(), keys=(message_id, *message.keys))
 
 
 def _plain(text: str) -> str:

@@ -38,7 +38,7 @@ __all__ = ["Check", "Transactions"]
 _ENDS: Final = {"commit": "8", "rollback": "12"}
 _HEARTBEAT_MS: Final = 30_000
 _LOOK_MS: Final = 1_000
-"""Time between looks for questions: in a blocking client nobody else reads an idle connection."""
+"""Time between looks for questions: a blocking client reads an idle connection only then."""
 
 _REMEMBERED: Final = 100_000
 """Ends of transactions that are remembered, for brokers that ask about one again."""
