@@ -13,58 +13,19 @@ from deltalake import DeltaTable
 
 from tests.provider.changes.test_followed_tables import Died, Never
 from tests.provider.spark.in_process import engine_in_process as in_process
-from tests.provider.spark.world import GROUP, TOPIC, World
-from tubemq_client import Partition, Record
-from tubemq_client.model import PartitionEnds
+from tests.provider.spark.routed import SparkTopic
+from tests.provider.spark.world import World
+from tubemq_client import Record
+from tubemq_client.errors import ConfigError
 from tubemq_provider.engines.session import SessionEngine
-from tubemq_provider.ingest.routes import parse_routes
-from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
 from tubemq_provider.rows.spec import DecodeSpec
 from tubemq_provider.sinks.factory import sink_for
 from tubemq_provider.sinks.read import read_windows
-from tubemq_provider.sinks.routed import Route, RoutedSink
 from tubemq_provider.windows.following import Following
-from tubemq_provider.windows.plan import WindowScope
-from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
-from tubemq_provider.windows.policies import Policies
 from tubemq_provider.windows.protocols import IngestWatch
-from tubemq_provider.windows.run.kinds import window_run
 from tubemq_provider.windows.verify import check_counts
 
 pytestmark = pytest.mark.timeout(120)
-
-
-class Ingest:
-    """One group's windows of a topic into routes."""
-
-    def __init__(
-        self, world: World, home: Any, routes: Any, *, engine: Any = in_process, **options: Any
-    ) -> None:
-        self.engine = engine
-        self.world, self.home, self.routes, self.options = world, home, routes, options
-        self.journal = MemoryJournal()
-
-    def send(self, *records: tuple[str, bytes]) -> None:
-        self.world._send(TOPIC, [Record(body, {}, stream) for stream, body in records])
-
-    def run(self, task: str, observer: Any = None) -> Any:
-        def open_table(route: Route, address: str) -> Any:
-            return sink_for(address, **route.options, following=route.following)
-
-        sink = RoutedSink(sink_for(self.home), parse_routes(self.routes), open_table)
-        scope = WindowScope("c1", TOPIC, GROUP, sink.identity)
-        ends = {
-            partition: PartitionEnds(partition, 0, end, stable=True)
-            for key, (_, end) in self.world.whole().items()
-            for partition in [Partition.from_key(TOPIC, key)]
-        }
-        planner = CursorPlanner(
-            scope, lambda: ends, initial_position="earliest", policies=Policies()
-        )
-        engine = self.engine(self.world.settings, **self.options).into(sink)
-        store = MemoryOffsetStore(self.journal, task=task)
-        observer = Never() if observer is None else observer
-        return window_run(planner, store, sink, engine, attempt="a", observer=observer).run()
 
 
 def bodies(address: str) -> Counter[bytes]:
@@ -111,11 +72,12 @@ def test_streams_go_to_their_tables_in_one_job_through_a_kill(
         "orders": f"delta:{lake}/orders", "log_*": f"{lake}/{{stream_id}}",
         "goods": follow, "sh*": follow, "empty": f"{lake}/empty"}}  # fmt: skip
     options = {"minPartitions": "8"}
-    ingest = Ingest(world, tmp_path / "home", routes, engine=engine, options=options)
+    ingest = SparkTopic(world, tmp_path / "home", routes, engine, options=options)
     sent = Counter[Any]()
     for number in range(2):
         records = [(("orders", "log_a", "log_b")[n % 3], b"%d-%d" % (number, n)) for n in range(60)]
-        ingest.send(*records, *_history(number))
+        for stream, body in [*records, *_history(number)]:
+            ingest.add("", stream, body)
         sent.update(records)
         if not number:
             with pytest.raises(Died):
@@ -141,8 +103,8 @@ def test_streams_go_to_their_tables_in_one_job_through_a_kill(
 def test_a_table_follows_changes_that_tasks_reduced(
     world: World, tmp_path: Path, engine: Any
 ) -> None:
-    ingest = Ingest(world, tmp_path, {})
-    ingest.send(*(each for each in _history(0) + _history(1) if b"goods" in each[1]))
+    changes = [body for name, body in _history(0) + _history(1) if name == "goods"]
+    world.send([Record(body) for body in changes])
     following = Following("changes", ("id",), "_source_time")
     spec = DecodeSpec.parse({**CHANGES["decode"], "before": True, "columns": ["partition"]})
     spark = engine(world.settings, decode=spec, following=following, options={"minPartitions": "8"})
@@ -171,3 +133,33 @@ def _history(number: int) -> list[tuple[str, bytes]]:
         body = json.loads(change("delete", name, 3, ""))
         found.append(json.dumps({**body, "ts": at + 1}).encode())
     return [(json.loads(body)["table"], body) for body in found]
+
+
+def test_a_failing_table_and_records_without_a_route_leave_the_others_alone(
+    world: World, tmp_path: Path
+) -> None:
+    routes = {
+        "name": "n", "unrouted": "quarantine", "on_route_failure": "isolate",
+        "tables": {"a": f"{tmp_path}/a", "b": f"sqlite:///{tmp_path}/missing/b.db?table=b"},
+    }  # fmt: skip
+    topic = SparkTopic(world, tmp_path / "home", routes)
+    for stream, count in (("a", 30), ("b", 2), ("c", 1)):
+        for number in range(count):
+            topic.add("", stream, b"%d" % number)
+    result = topic.run("t")
+    (a, b) = (result.tables[name] for name in sorted(result.tables))
+    assert (a["rows"], b["rows"], b["read"], result.corrupt) == (30, 0, 2, 1)
+    assert "unable to open database file" in b["failed"]
+    assert bodies(f"{tmp_path}/a").total() == 30
+    assert len(list((tmp_path / "home").rglob("_corrupt/*"))) == 1
+
+
+def test_a_record_without_a_route_fails_the_window_before_anything_is_published(
+    world: World, tmp_path: Path
+) -> None:
+    topic = SparkTopic(world, tmp_path / "home", {"name": "n", "tables": {"a": f"{tmp_path}/a"}})
+    topic.add("", "a", b"1")
+    topic.add("", "other", b"2")
+    with pytest.raises(ConfigError, match="no route takes records with stream_id 'other'"):
+        topic.run("t")
+    assert not list((tmp_path / "a").rglob("*.parquet"))
