@@ -213,6 +213,14 @@ class RoutedSink(Sink):
         """Return windows that all of their tables have."""
         return self.home.window_ids()
 
+    def later_window_ids(self, low: str) -> Iterable[str]:
+        """See `Sink.later_window_ids`."""
+        return self.home.later_window_ids(low)
+
+    def listing_state(self) -> object:
+        """See `Sink.listing_state`."""
+        return self.home.listing_state()
+
     def missing(self) -> str | None:
         """See `Sink.missing`."""
         return self.home.missing()
