@@ -492,6 +492,15 @@ class Engine(ABC):
         value.
         """
 
+    def into(self, sink: Sink) -> Engine:
+        """Return the same engine for the tables of `sink`, which has routes. Raises `ConfigError`
+        for an engine that writes one table only."""
+        raise ConfigError(
+            f"engine={self.name!r} writes one table; use engine='inline', 'session', 'submit' or "
+            f"'connect' for {sink!r}",
+            subject="routes",
+        )
+
     def cancel(self) -> None:  # noqa: B027 - an engine may have nothing to stop
         """Ask a running `ingest` to stop soon. Called from a signal handler or another thread."""
 
