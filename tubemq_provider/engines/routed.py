@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tubemq_client.errors import ConfigError
 from tubemq_client.model import CorruptRecords
+from tubemq_provider.files.arrays import texts
 from tubemq_provider.files.columns import columns_of
 from tubemq_provider.files.locations import location_of
 from tubemq_provider.files.partitioned import staged_writer
@@ -230,15 +231,12 @@ class RoutedEngine(Engine):
 
     def _parts(self, records: pa.RecordBatch) -> list[tuple[str | None, pa.RecordBatch]]:
         """Return the records by their value, in the order of reading within each."""
-        import pyarrow as pa
         import pyarrow.compute as pc
 
         if self._sink.routes.format is None:
             values = records.column(self._sink.routes.by)
         else:
-            values = pa.array(
-                [self._table_of(body) for body in records.column("value").to_pylist()], pa.string()
-            )
+            values = texts([self._table_of(body) for body in records.column("value").to_pylist()])
         encoded = values.dictionary_encode(null_encoding="encode")
         distinct = encoded.dictionary.to_pylist()
         if len(distinct) == 1:
