@@ -85,24 +85,22 @@ class TubeMQOffsetTrigger(WaitingTrigger):
         """Return a hook of the connection."""
         return TubeMQAsyncHook(self.tubemq_conn_id)
 
-    async def is_ready(self, client: Metadata) -> bool:
+    async def is_ready(self, client: Metadata) -> bool:  # noqa: ARG002 - the look is shared
         """Check partitions and ends once."""
-        if self.min_lag:
-            # A broker that does not answer delays only its partitions.
-            age = SHARE_OF_POLL * self.poll_interval
-            hook = self._hook or self.make_hook()
-            reachable = await hook.shared_ends(
-                self.topic, self.group, stable=self.stable, max_age_s=age
-            )
-            return self._reached(reachable)
-        metadata = await client.topic(self.topic, self.group)
-        keys = {*self.partitions, *self.until} or {p.key for p in metadata.partitions}
-        partitions = sorted(SPACE.partition(self.topic, key) for key in keys)
-        if not partitions or any(not metadata.partitions.get(p) for p in partitions):
-            return False
-        ends = await client.ends(
-            self.topic, self.group, partitions, stable=self.stable, metadata=metadata
+        # A broker that does not answer delays only its partitions.
+        age = SHARE_OF_POLL * self.poll_interval
+        hook = self._hook or self.make_hook()
+        keys = {*self.partitions, *self.until}
+        needed = [] if self.min_lag else [SPACE.partition(self.topic, key) for key in sorted(keys)]
+        metadata, ends = await hook.shared_look(
+            self.topic, self.group, stable=self.stable, max_age_s=age, needed=needed
         )
+        if not self.min_lag:
+            announced = needed or list(metadata.partitions)
+            if not announced or any(not metadata.partitions.get(p) for p in announced):
+                return False
+            if any(partition not in ends for partition in announced):
+                return False
         return self._reached(ends)
 
     def _reached(self, ends: Mapping[Partition, Ends]) -> bool:
