@@ -33,7 +33,7 @@ from airflow.sdk import DAG
 
 from tubemq_provider.operators.ingest import TubeMQCursorIngestOperator
 
-with DAG("{DAG_ID}", schedule=None, max_active_runs=1):
+with DAG("{DAG_ID}", schedule=None, default_args={{"retries": 2, "retry_delay": 1}}):
     TubeMQCursorIngestOperator(
         task_id="ingest",
         topic="orders",
