@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
-from typing import Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from rocketmq_client import errors
 from tubemq_client.model import Address, TlsSettings, address_text
@@ -36,6 +36,7 @@ __all__ = [
     "QueueRange",
     "QueueStats",
     "Reachable",
+    "ReaderSettings",
     "ReceivedBatch",
     "RecordMark",
     "Reply",
@@ -510,6 +511,20 @@ class ConsumerSettings:
             problems.append(f"gap_policy is {self.gap_policy!r}; 'fail' or 'skip' is allowed")
         if problems:
             raise errors.ConfigError(problems, subject="consumer")
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderSettings(ClientSettings):
+    """Settings of a client that reads ranges: those of a client, of `RangeReader`, and of members
+    of its group."""
+
+    in_flight: int = 4
+    deadline_ms: int = 60_000
+    member: ConsumerSettings = field(default_factory=ConsumerSettings)
+
+    def reading(self) -> dict[str, Any]:
+        """Return the arguments of `RangeReader`."""
+        return {"in_flight": self.in_flight, "deadline_ms": self.deadline_ms}
 
 
 def tag_names(tags: str | Sequence[str]) -> tuple[str, ...]:

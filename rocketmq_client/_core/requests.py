@@ -74,7 +74,8 @@ class Requests:
             return
         self._passed_on.append((request.fields.get("storeHost", ""), request.opaque))
         self._wake()
-        properties = decode_properties(request.fields.get("properties", "").encode())
+        text = request.fields.get("properties", "")
+        properties = decode_properties(text.encode(errors="replace"))
         taken = self._waiting.pop(properties.get(CORRELATION_ID, ""), None)
         if taken is not None and (reply := _reply(request, properties)) is not None:
             taken(reply)
@@ -182,7 +183,7 @@ def _reply(request: Command, properties: dict[str, str]) -> Reply | None:
     try:
         body = decompress(request.body, int(fields.get("sysFlag", "0")))
         born, stored = int(fields["bornTimestamp"]), int(fields["storeTimestamp"])
-    except (KeyError, ValueError):
+    except (KeyError, ValueError, errors.RocketMQError):
         return None
     return Reply(
         body,

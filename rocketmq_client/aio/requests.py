@@ -95,8 +95,8 @@ class Requester(Producer):
             self._requests.forget(name)
 
     async def close(self) -> None:
-        """Leave the producer group and close all connections; waiting requests fail. Safe to call
-        twice."""
+        """Leave the producer group and close all connections; requests that wait get no reply. Safe
+        to call twice."""
         first, self._closing = not self._closing, True
         if first and self._tasks:
             with suppress(errors.RocketMQError):

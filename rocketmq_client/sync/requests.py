@@ -93,8 +93,8 @@ class Requester(Producer):
             self._requests.forget(name)
 
     def close(self) -> None:
-        """Leave the producer group and close all connections; waiting requests fail. Safe to call
-        twice."""
+        """Leave the producer group and close all connections; requests that wait get no reply. Safe
+        to call twice."""
         with self._lock:
             first, self._closing = not self._closing, True
         if first and self._threads:

@@ -29,6 +29,7 @@ from tubemq_provider.ingest.options import (
 )
 from tubemq_provider.ingest.validation import (
     ClusterAlias,
+    ConsumerConfig,
     GivenOffsets,
     SourceFilter,
     SourceGroup,
@@ -361,6 +362,15 @@ class IngestFields(TaskArguments):
             writes=True,
         ),
     ] = Field(default_factory=dict, repr=False)
+    consumer_config: Annotated[
+        ConsumerConfig,
+        Option(
+            'options of the client that reads: ``{"deadline_ms": 120_000, "pool_size": 8}``, '
+            "timeouts, limits … of `ConsumerConfig`. They win over those in the connection's "
+            "extra, and reach Spark's tasks. Addresses, users and TLS belong into the connection.",
+            template=True,
+        ),
+    ]
     routes: Annotated[
         Routes,
         Option(

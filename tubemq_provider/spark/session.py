@@ -39,6 +39,7 @@ _LEFT_OUT = (
     *("_airflow.py", "notifications.py", "plugins.py", "rendered.py"),
     *("windows/planning/", "windows/run/", "windows/time_resolvers/"),
     *("sources/registry.py", "sources/commit_offsets.py", "sources/topic.py"),
+    *("sources/consumer_config.py", "sources/counting.py"),
     *("sources/tubemq/dead_letters.py", "sources/tubemq/source.py"),
     *("sources/tubemq/history_resolver.py", "sources/tubemq/message_time_resolver.py"),
     *("windows/coverage.py", "windows/cursor.py", "windows/lag.py", "windows/verify.py"),
