@@ -203,6 +203,16 @@ class ProducerConfig(CommonOptions):
     max_message_bytes: int = Field(
         4 * _MIB, ge=1, le=16 * _MIB, description="larger bodies are refused, bytes as sent"
     )
+    max_in_flight: int = Field(
+        1_000, ge=1, le=1_000_000, description="records under way of `send_async`"
+    )
+    max_in_flight_bytes: int = Field(64 * _MIB, ge=1, le=2**40, description="bytes of their bodies")
+    avoid_slow: bool = Field(
+        default=False, description="avoid brokers for a while that were slow or failed"
+    )
+    trace: bool = Field(
+        default=False, description="send what became of a send to RMQ_SYS_TRACE_TOPIC"
+    )
 
     def settings(self) -> ProducerSettings:
         """Return the plain settings of producers."""

@@ -54,6 +54,7 @@ Resolver = Any
 _OF_TIME = ("boundaries", "timeline", "history", "message_time", "store_time")
 _WITH_SPARK = (*SPARK_ENGINES, "auto")
 """Engines that may run in Spark."""
+_WITH_APPLY = ("inline", *_WITH_SPARK)
 
 
 def _a_length(value: object) -> object:
@@ -376,9 +377,9 @@ class IngestFields(TaskArguments):
             'many tables from one read: ``{"name": "shop", "by": "stream_id", '
             '"tables": {"orders": {"sink": …, "decode": …}, "log_*": …}}``, its '
             "JSON, or the path of a file with it. `sink` then keeps the windows' markers and the "
-            "quarantine. Inline.",
+            "quarantine. Engines `inline`, `session`, `submit` and `connect`.",
             template=True,
-            engines=("inline",),
+            engines=("inline", *SPARK_ENGINES),
             writes=True,
         ),
     ] = None
@@ -387,10 +388,11 @@ class IngestFields(TaskArguments):
         Option(
             "what a record does to the table: ``append`` adds a row; ``upsert`` replaces the row "
             "of its `key`; ``changes`` inserts, updates and deletes rows as a change record of "
-            "`decode` says (debezium, canal, maxwell, ogg). Delta and Iceberg tables, databases; "
-            "inline.",
+            "`decode` says (debezium, canal, maxwell, ogg). Delta and Iceberg tables, databases. "
+            "One process has the rows of a window's keys in memory, at most five million; "
+            "`max_records` makes windows smaller.",
             template=True,
-            engines=("inline",),
+            engines=_WITH_APPLY,
             sinks=FOLLOWING_SINKS,
             without_sink="apply has no effect with {sink}, which cannot change rows; use a Delta "
             "or Iceberg table, or a database",
@@ -402,7 +404,7 @@ class IngestFields(TaskArguments):
         Option(
             "with `apply`: the columns that name a row.",
             template=True,
-            engines=("inline",),
+            engines=_WITH_APPLY,
             writes=True,
         ),
     ] = ()
@@ -414,7 +416,7 @@ class IngestFields(TaskArguments):
             "``_source_position``. Needed where a key may come from several partitions; without it "
             "the offsets of its partition are the order.",
             template=True,
-            engines=("inline",),
+            engines=_WITH_APPLY,
             writes=True,
         ),
     ] = None
@@ -425,7 +427,7 @@ class IngestFields(TaskArguments):
             "with ``apply='changes'``: a boolean column that the table gets; deleted rows stay, "
             "with True in it. Needed, with `version`, to publish windows in any order.",
             template=True,
-            engines=("inline",),
+            engines=_WITH_APPLY,
             writes=True,
         ),
     ] = None

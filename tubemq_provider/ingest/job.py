@@ -172,9 +172,7 @@ class IngestJob:
         sink = self._sink
         if not isinstance(sink, RoutedSink) or not sink.routes.isolates:
             return []
-        from tubemq_provider.engines.routed import RoutedEngine
-
-        if not isinstance(self._engine, RoutedEngine) or not (failures := sink.failures()):
+        if not (failures := sink.failures()):
             return []
         scope, _ = self._scope(store)
         planner = self._planner(scope, serialised=serialised)

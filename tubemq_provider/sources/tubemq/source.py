@@ -296,6 +296,9 @@ class _RecordLookup(_LazyReader):
     def readable_from(self, range_: OffsetRange) -> int:
         return self._reader.readable_from(range_)
 
+    def readable_from_each(self, ranges: Iterable[OffsetRange]) -> list[int]:
+        return self._reader.readable_from_each(ranges)
+
 
 class _Reading(_LazyReader):
     """Reader of the records of ranges."""
@@ -309,11 +312,13 @@ class _Reading(_LazyReader):
 
         The broker may list records that it no longer has, and their time is unknown.
         """
-        begin: dict[tuple[int, int], int] = {}
+        stores: dict[tuple[int, int], OffsetRange] = {}
         for partition, ends in reachable.items():
-            if partition.store_key not in begin:
+            if partition.store_key not in stores:
                 whole = OffsetRange(partition, ends.min_offset, ends.max_offset)
-                begin[partition.store_key] = self._reader.readable_from(whole)
+                stores[partition.store_key] = whole
+        readable = self._reader.readable_from_each(stores.values()) if stores else []
+        begin = dict(zip(stores, readable, strict=True))
         with_data = {
             partition: PartitionEnds(
                 partition, begin[partition.store_key], ends.max_offset, ends.stable
