@@ -10,6 +10,7 @@ import email
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -140,6 +141,18 @@ def test_a_release_that_lacks_a_module_is_refused(
     (lacks, glibc) = release_check.problems_of([wheel, less], archive)
     assert "differs" in lacks
     assert "newer glibc than 2.28" in glibc
+
+
+def test_a_decoder_that_needs_one_release_of_python_is_refused(
+    pure_release: tuple[Path, Path], tmp_path: Path
+) -> None:
+    wheel, archive = pure_release
+    linked = tmp_path / "x-cp311-abi3-manylinux_2_28_x86_64.whl"
+    shutil.copyfile(wheel, linked)
+    with zipfile.ZipFile(linked, "a") as written:
+        written.writestr(release_check.NATIVE, b"\0libpython3.11.so.1.0\0")
+    (problem,) = release_check.problems_of([wheel, linked], archive)
+    assert "linked to one release of Python" in problem
 
 
 def test_every_extra_has_a_first_command(project: dict[str, Any]) -> None:

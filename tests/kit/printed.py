@@ -51,7 +51,8 @@ class Block:
     @property
     def on_spark(self) -> bool:
         """True if the block needs the reader's Spark session: tests/provider/spark runs it."""
-        return re.search(r"\bspark\.|writeStream|\bframe\.selectExpr", self.text) is not None
+        code = re.sub(r"#.*", "", self.text)
+        return re.search(r"(?<![\".\w])spark\.|writeStream|frame\.selectExpr", code) is not None
 
 
 class Command(NamedTuple):

@@ -4,7 +4,7 @@ A page is one session: its blocks share their names, its servers are embedded, a
 directories that it names are moved there. Dags and operators run their tasks. What a page supposes,
 or calls of functions that it only defines, are its comments ``<!-- run: … -->``. A block that
 cannot run here says why (``not-run="…"``, ``only-built="…"``). The tutorial, the how-to pages and
-blocks on Spark have tests of their own.
+blocks on Spark have separate tests.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 ``python -m tools.devkit.product_pictures DIRECTORY [airflow|dagster]`` runs a Dag on a disposable
 Airflow, and an asset of Dagster, over an embedded TubeMQ, and photographs what a user sees with a
 Chromium of the system. `tools.devkit.page_pictures` takes those of the web page,
-`tools.devkit.mistake_pictures` those of failed tasks. Dagster's web server gets an environment of
-its own in `build/`. Check the pictures before committing them.
+`tools.devkit.mistake_pictures` those of failed tasks. Dagster's web server is in a separate
+environment in `build/`. Check the pictures before committing them.
 """
 
 from __future__ import annotations
