@@ -107,7 +107,7 @@ def parties() -> tuple[Requests, Transactions, Membership]:
     )
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 @given(st.lists(PUSHED, max_size=6))
 @example([Command(326, 1, {"properties": "\ud800"})])
 @example([Command(326, 1, PROPERTIES | TIMES | {"sysFlag": "1"}, b"\x78")])
