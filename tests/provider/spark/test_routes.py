@@ -105,7 +105,9 @@ def test_a_table_follows_changes_that_tasks_reduced(world: World, tmp_path: Path
     world.send([Record(body) for body in changes])
     following = Following("changes", ("id",), "_source_time")
     spec = DecodeSpec.parse({**CHANGES["decode"], "before": True, "columns": ["partition"]})
-    spark = engine(world.settings, decode=spec, following=following, options={"minPartitions": "8"})
+    spark = in_process(
+        world.settings, decode=spec, following=following, options={"minPartitions": "8"}
+    )
     sink = sink_for(f"delta:{tmp_path}/goods", following=following)
     plan = world.plan(world.whole())
     staging = sink.begin(plan, "a")
