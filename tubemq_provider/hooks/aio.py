@@ -8,7 +8,7 @@ blocks the loop, and nothing secret is logged or shown by `repr`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -118,9 +118,26 @@ class TubeMQAsyncHook(AsyncClusterHook[ConnectionConfig]):
         It began at most `max_age_s` ago, for whichever group of the cluster. The master is asked
         for the topic again after some minutes, or when a broker did not answer.
         """
+        _, ends = await self.shared_look(topic, group, stable=stable, max_age_s=max_age_s)
+        return ends
+
+    async def shared_look(
+        self,
+        topic: str,
+        group: str,
+        *,
+        stable: bool = True,
+        max_age_s: float = 0.0,
+        needed: Collection[Partition] | None = None,
+    ) -> tuple[TopicMetadata, Mapping[Partition, Ends]]:
+        """Return what the master said about the topic, and its ends as `shared_ends` does.
+
+        The master is asked as often as the brokers while one of the `needed` partitions (empty: of
+        all) may not be subscribed.
+        """
         looks, known = looks_at(await self._settings()), ("topic", topic)
 
-        async def look() -> Mapping[Partition, Ends]:
+        async def look() -> tuple[TopicMetadata, Mapping[Partition, Ends]]:
             async with self.connected() as client:
                 metadata = await looks.get(known, _TOPIC_S, lambda: client.topic(topic, group))
                 ends = None
@@ -131,9 +148,16 @@ class TubeMQAsyncHook(AsyncClusterHook[ConnectionConfig]):
                 finally:
                     if ends is None or ends.away:
                         looks.forget(known)
-                return ends
+                return metadata, ends
 
-        return await looks.get(("ends", topic, stable), max_age_s, look)
+        found: tuple[TopicMetadata, Mapping[Partition, Ends]] = await looks.get(
+            ("ends", topic, stable), max_age_s, look
+        )
+        if needed is not None:
+            announced = found[0].partitions
+            if not announced or not all(announced.get(one) for one in needed or announced):
+                looks.forget(known)
+        return found
 
     async def lag(
         self,

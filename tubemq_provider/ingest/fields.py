@@ -370,7 +370,7 @@ class IngestFields(TaskArguments):
             "extra, and reach Spark's tasks. Addresses, users and TLS belong into the connection.",
             template=True,
         ),
-    ]
+    ] = Field(default_factory=dict, repr=False)
     routes: Annotated[
         Routes,
         Option(

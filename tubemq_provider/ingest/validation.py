@@ -175,11 +175,7 @@ def _consumer_config(value: object, info: ValidationInfo) -> object:
     return dict(value)
 
 
-ConsumerConfig = Annotated[
-    dict[str, Any],
-    BeforeValidator(_consumer_config),
-    Field(default_factory=dict, repr=False),
-]
+ConsumerConfig = Annotated[dict[str, Any], BeforeValidator(_consumer_config)]
 """Options of the client that a task reads with: a mapping, or its JSON."""
 
 ClusterAlias = Annotated[str, Field(pattern=rf"^{CLUSTER_PATTERN.pattern}$")]

@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from tubemq_client.errors import ConfigError
+from tubemq_provider.files.arrays import int64s, no_rows
 from tubemq_provider.rows.avro_schema import fingerprint_of, record_column
 from tubemq_provider.rows.bulk import BadBody, Decoded, merged, moved
 from tubemq_provider.rows.compiled import compiled_reader
@@ -82,7 +83,6 @@ class AvroBodies:
 
     def _read_by_id(self, bodies: pa.BinaryArray) -> Decoded:
         """Read the bodies of each schema id together, and restore the order of the records."""
-        import pyarrow as pa
 
         by_id: dict[int, list[int]] = {}
         bad: list[BadBody] = []
@@ -101,10 +101,10 @@ class AvroBodies:
                 raise
             except ValueError as error:
                 bad.append(BadBody(place, str(error)))
-        nothing = pa.RecordBatch.from_pylist([], self.schema)
+        nothing = no_rows(self.schema)
         parts = [Decoded(nothing, [], bad)]
         for id_, places in by_id.items():
-            decoded = self._writers[id_].decode(bodies.take(pa.array(places, pa.int64())))
+            decoded = self._writers[id_].decode(bodies.take(int64s(places)))
             parts.append(moved(decoded, places))
         return merged(parts, self.schema)
 
@@ -256,7 +256,6 @@ class _Mapping:
     def resolved(self, decoded: Decoded) -> Decoded:
         """Return the rows of a writer's bodies with the reader's columns; bad are bodies with a
         value that the reader's field does not have."""
-        import pyarrow as pa
 
         rows, bad = decoded.rows, dict[int, str]()
         for name, resolution in self._resolutions.items():
@@ -272,7 +271,7 @@ class _Mapping:
                         )
         if bad:
             kept = [place for place in range(rows.num_rows) if place not in bad]
-            rows = rows.take(pa.array(kept, pa.int64()))
+            rows = rows.take(int64s(kept))
             problems = [BadBody(decoded.origin[place], bad[place]) for place in sorted(bad)]
             decoded = replace(
                 decoded,

@@ -14,6 +14,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Final
 
 from tubemq_client.errors import ConfigError
+from tubemq_provider.files.arrays import texts
 from tubemq_provider.files.writer import rows_by_key
 from tubemq_provider.rows.changes.envelopes import Notice, parse_body
 from tubemq_provider.rows.changes.reduction import Reducer
@@ -76,15 +77,12 @@ class Division:
 
     def parts(self, records: pa.RecordBatch) -> list[tuple[str | None, pa.RecordBatch]]:
         """Return the records by their value, in the order of reading within each."""
-        import pyarrow as pa
         import pyarrow.compute as pc
 
         if self.format is None:
             values = records.column(self.by)
         else:
-            values = pa.array(
-                [self._table_of(body) for body in records.column("value").to_pylist()], pa.string()
-            )
+            values = texts([self._table_of(body) for body in records.column("value").to_pylist()])
         encoded = values.dictionary_encode(null_encoding="encode")
         distinct = encoded.dictionary.to_pylist()
         if len(distinct) == 1:

@@ -13,6 +13,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
 
 from airflow.sdk import BaseSensorOperator, PokeReturnValue
+from pydantic import Field
 
 from tubemq_client import errors
 from tubemq_provider._airflow import (
@@ -52,7 +53,7 @@ class SensorArguments(TaskArguments):
     """Arguments that all sensors have."""
 
     source: str = FIRST_SOURCE
-    consumer_config: ConsumerConfig
+    consumer_config: ConsumerConfig = Field(default_factory=dict, repr=False)
 
 
 class TubeMQSensor(RefusesEmptyRendering, BaseSensorOperator):

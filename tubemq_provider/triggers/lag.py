@@ -66,7 +66,7 @@ class WatchArguments(TaskArguments):
     topic: SourceTopic
     group: SourceGroup
     cluster: ClusterAlias
-    consumer_config: ConsumerConfig
+    consumer_config: ConsumerConfig = Field(default_factory=dict, repr=False)
     min_lag: int = Field(1, ge=1)
     max_wait: float | None = Field(None, ge=0, allow_inf_nan=False)
     poll_interval: float = Field(15.0, ge=1, allow_inf_nan=False)

@@ -90,26 +90,26 @@ class TubeMQOffsetTrigger(WaitingTrigger):
         """Return a hook of the connection."""
         return async_hook(self.source, self.tubemq_conn_id, self.consumer_config)
 
-    async def is_ready(self, client: Any) -> bool:
+    async def is_ready(self, client: Any) -> bool:  # noqa: ARG002 - the look is shared
         """Check partitions and ends once."""
-        if self.min_lag or self.source != FIRST_SOURCE:
-            # A broker that does not answer delays only its partitions.
-            age = SHARE_OF_POLL * self.poll_interval
-            hook = self._hook or self.make_hook()
+        # A broker that does not answer delays only its partitions.
+        age = SHARE_OF_POLL * self.poll_interval
+        hook = self._hook or self.make_hook()
+        keys = {*self.partitions, *self.until}
+        if self.min_lag or not isinstance(hook, TubeMQAsyncHook):
             reachable = await hook.shared_ends(
                 self.topic, self.group, stable=self.stable, max_age_s=age
             )
-            keys = {partition.key for partition in reachable}
-            return {*self.partitions, *self.until} <= keys and self._reached(reachable)
-        metadata = await client.topic(self.topic, self.group)
-        keys = {*self.partitions, *self.until} or {p.key for p in metadata.partitions}
-        partitions = sorted(SPACE.partition(self.topic, key) for key in keys)
-        if not partitions or any(not metadata.partitions.get(p) for p in partitions):
-            return False
-        ends = await client.ends(
-            self.topic, self.group, partitions, stable=self.stable, metadata=metadata
+            there = {partition.key for partition in reachable}
+            return keys <= there and self._reached(reachable)
+        needed = [SPACE.partition(self.topic, key) for key in sorted(keys)]
+        metadata, ends = await hook.shared_look(
+            self.topic, self.group, stable=self.stable, max_age_s=age, needed=needed
         )
-        return self._reached(ends)
+        announced = needed or list(metadata.partitions)
+        if not announced or any(not metadata.partitions.get(p) for p in announced):
+            return False
+        return all(partition in ends for partition in announced) and self._reached(ends)
 
     def _reached(self, ends: Mapping[Any, Ends]) -> bool:
         at = {partition.key: end.max_offset for partition, end in ends.items()}
