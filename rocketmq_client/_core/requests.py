@@ -119,14 +119,7 @@ class Requests:
     def round(self) -> Conversation[int]:
         """Tell brokers that their replies arrived, and send heartbeats that are due; return the
         time until more is due."""
-        while self._passed_on:
-            store_host, number = self._passed_on.popleft()
-            for address in self._passed_on_by(store_host):
-                answer = Request({}, one_way=True, answer_to=number)
-                try:
-                    yield Post(address, codes.PUSH_REPLY_MESSAGE_TO_CLIENT, answer)
-                except errors.NetworkError:
-                    self._heard[address] = 0
+        yield from self._answer_brokers()
         yield from self._introduce(set(self._heard), _HEARTBEAT_MS)
         return _PAUSE_MS if 0 in self._heard.values() else _HEARTBEAT_MS // 3
 
@@ -139,10 +132,21 @@ class Requests:
             yield Sleep(_PAUSE_MS)
 
     def leave(self) -> Conversation[None]:
-        """Take this producer out of the brokers' lists."""
+        """Answer brokers for the last time, and take this producer out of their lists."""
+        yield from self._answer_brokers()
         yield from unregister_producer(
             self._cluster, sorted(self._heard), self._client_id, self._sending.group
         )
+
+    def _answer_brokers(self) -> Conversation[None]:
+        while self._passed_on:
+            store_host, number = self._passed_on.popleft()
+            for address in self._passed_on_by(store_host):
+                answer = Request({}, one_way=True, answer_to=number)
+                try:
+                    yield Post(address, codes.PUSH_REPLY_MESSAGE_TO_CLIENT, answer)
+                except errors.NetworkError:
+                    self._heard[address] = 0
 
     def _introduce(self, addresses: set[Address], fresh_ms: int) -> Conversation[None]:
         """Send heartbeats to brokers that have not heard this client for `fresh_ms`. One that does
