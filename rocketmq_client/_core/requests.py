@@ -1,7 +1,7 @@
 """Requests with a reply: a record that names its sender, and the reply that a broker passes on.
 
-A request is an ordinary record with the sender's client id and a correlation id. Whoever consumes
-it sends the reply to the broker, which looks for a producer of that client id among those whose
+A request is an ordinary record with the sender's client id and a correlation id. Its consumer
+sends the reply to the broker, which looks for a producer of that client id among those whose
 heartbeats it has, and pushes the reply (326) over that connection. It waits for the client's
 answer. Nothing is delivered later: a client that is gone or slow misses its reply.
 
@@ -69,7 +69,7 @@ class Requests:
 
     def notice(self, request: Command) -> None:
         """Take a request of a broker, in the thread that reads. Others than replies are ignored,
-        and replies that nobody waits for."""
+        and replies that no caller waits for."""
         if request.code != codes.PUSH_REPLY_MESSAGE_TO_CLIENT.code:
             return
         self._passed_on.append((request.fields.get("storeHost", ""), request.opaque))
