@@ -12,19 +12,13 @@ from dagster.components import scaffold_component
 from pydantic import Field
 
 from tubemq_client.errors import ConfigError
-from tubemq_provider.dagster.ingest import build_rocketmq_asset, build_tubemq_asset
+from tubemq_provider.dagster.ingest import ASSET_BUILDERS, build_tubemq_asset
 from tubemq_provider.dagster.observe import (
     build_coverage_check,
     build_lag_sensor,
     build_tubemq_ends_asset,
 )
-from tubemq_provider.dagster.resource import (
-    PluginResource,
-    RocketMQResource,
-    SourceResource,
-    TubeMQResource,
-)
-from tubemq_provider.sources.rocketmq.space import SPACE as ROCKETMQ
+from tubemq_provider.dagster.resource import RESOURCES, PluginResource, SourceResource
 from tubemq_provider.windows.spaces import FIRST_SOURCE
 
 __all__ = ["IngestComponent"]
@@ -65,7 +59,7 @@ class IngestComponent(dg.Component, dg.Resolvable, dg.Model):
     topic: str = Field(description="topic to read")
     group: str = Field(description="group that the progress belongs to")
     sink: str = Field(description="where the records go, as sink= of the asset")
-    source: str = Field(FIRST_SOURCE, description="kind of the topic: tubemq, rocketmq, a plug-in")
+    source: str = Field(FIRST_SOURCE, description="kind of the topic, built in or a plug-in's")
     arguments: dict[str, Any] = Field(
         default_factory=dict, description="further arguments of build_tubemq_asset"
     )
@@ -92,10 +86,9 @@ class IngestComponent(dg.Component, dg.Resolvable, dg.Model):
         if (self.every is None) != (self.since is None):
             raise ConfigError("give both every and since, or neither", subject=self.name)
         partitions = _EVERY[self.every](self.since) if self.every else None
-        rocketmq = self.source == ROCKETMQ.source
-        build: Any = build_rocketmq_asset if rocketmq else build_tubemq_asset
+        build: Any = ASSET_BUILDERS.get(self.source, build_tubemq_asset)
         arguments = dict(self.arguments)
-        if self.source not in (FIRST_SOURCE, ROCKETMQ.source):
+        if self.source not in ASSET_BUILDERS:
             arguments["source"] = self.source
         names: dict[str, Any] = {"topic": self.topic, "group": self.group, "resource_key": key}
         asset = build(self.name, sink=self.sink, partitions_def=partitions, **names, **arguments)
@@ -107,14 +100,12 @@ class IngestComponent(dg.Component, dg.Resolvable, dg.Model):
             return dg.Definitions(assets=[asset], sensors=[sensor], resources=resources)
         check = build_coverage_check(self.name, self.sink, partitions_def=partitions)
         assets = [asset]
-        if not rocketmq and {"resolver", "boundaries"}.isdisjoint(arguments):
+        if build is build_tubemq_asset and {"resolver", "boundaries"}.isdisjoint(arguments):
             assets.append(build_tubemq_ends_asset(f"{self.name}_ends", **names))
         return dg.Definitions(assets=assets, asset_checks=[check], resources=resources)
 
     def _resource(self) -> SourceResource:
         fields = dict(self.resource or {})
-        if self.source == FIRST_SOURCE:
-            return TubeMQResource(**fields)
-        if self.source == ROCKETMQ.source:
-            return RocketMQResource(**fields)
+        if (kind := RESOURCES.get(self.source)) is not None:
+            return kind(**fields)
         return PluginResource(kind=self.source, **fields)

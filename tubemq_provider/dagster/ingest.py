@@ -12,7 +12,7 @@ from datetime import datetime
 from functools import partial
 from itertools import islice
 from os import PathLike, fspath
-from typing import Any
+from typing import Any, Final
 
 import dagster as dg
 
@@ -297,6 +297,13 @@ def build_rocketmq_asset(
         source=ROCKETMQ.source,
         **options,
     )
+
+
+ASSET_BUILDERS: Final[Mapping[str, Callable[..., dg.AssetsDefinition]]] = {
+    FIRST_SOURCE: build_tubemq_asset,
+    ROCKETMQ.source: build_rocketmq_asset,
+}
+"""Builders by the kind of the topic; `build_tubemq_asset` takes other kinds as `source`."""
 
 
 def build_consume_asset(

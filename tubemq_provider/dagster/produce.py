@@ -21,8 +21,8 @@ def build_produce_asset(
 ) -> dg.AssetsDefinition:
     """Return an asset that sends `records` to `topic`, in order.
 
-    :param records: called in the run; returns bodies, or records of the client: `Record` of
-        `tubemq_client`, `OutgoingMessage` of `rocketmq_client`.
+    :param records: called in the run; returns bodies, or records as the client of the topic's kind
+        takes them.
 
     Metadata: the number of ``records``, and ``ends`` with the offset after the last one of each
     partition, as `build_ready_sensor` waits for. `options` are passed to `dagster.asset`.

@@ -30,8 +30,9 @@ from tubemq_provider.offsets.file import CLAIMS_FILE, CURSOR_FILE, FileOffsetSto
 from tubemq_provider.sources.base import Source
 from tubemq_provider.sources.registry import config_of, open_source
 from tubemq_provider.sources.rocketmq.source import RocketMQSource
+from tubemq_provider.sources.rocketmq.space import SPACE as ROCKETMQ
 from tubemq_provider.sources.tubemq.source import TubeMQSource
-from tubemq_provider.windows.spaces import Ends
+from tubemq_provider.windows.spaces import FIRST_SOURCE, Ends
 
 _FOREIGN: Final = re.compile(r"[^\w.-]")
 
@@ -232,6 +233,13 @@ class RocketMQResource(_ClientResource):
                     flag=made.flag,
                 )
                 yield receipt.queue.key, receipt.offset
+
+
+RESOURCES: Final[Mapping[str, type[SourceResource]]] = {
+    FIRST_SOURCE: TubeMQResource,
+    ROCKETMQ.source: RocketMQResource,
+}
+"""Resources by the kind of the topic; other kinds have a `PluginResource`."""
 
 
 def _folder(name: str) -> str:

@@ -116,7 +116,7 @@ class TubeMQOffsetsOperator(RefusesEmptyRendering, BaseOperator):
         the group, so only once the task has succeeded.
     :param tubemq_conn_id: the connection.
     :param cluster: the connection's cluster alias; needed where that is not the connection id.
-    :param source: kind of the topic: ``tubemq``, ``rocketmq``, or a plug-in's.
+    :param source: kind of the topic, built in or a plug-in's.
 
     A mapped task needs ``inlets=[a], outlets=[a]`` in its ``.partial()``.
 

@@ -139,7 +139,7 @@ class LetterSource(Protocol):
 
 @runtime_checkable
 class ConfigurableSource(Protocol):
-    """Source whose client has options that a task may choose (TubeMQ's, RocketMQ's)."""
+    """Source whose client has options that a task may choose."""
 
     def configure(self, options: Mapping[str, Any]) -> None:
         """Lay a task's `consumer_config` over the settings, before anything is asked.

@@ -69,7 +69,7 @@ def refuse_unknown(document: Mapping[str, Any], path: str, *models: Any) -> None
 _OPTIONS = frozenset(item.name for item in fields(ClientSettings))
 """Options that readers use; the rest of a file is for consumers and producers."""
 _IN_OPTIONS = frozenset({"masters", "name_servers", "rpc_timeout_ms", "auth", "tls"})
-"""Settings that need no line of their own: they are among the options, or tables of the file."""
+"""Settings that need no line: they are among the options, or tables of the file."""
 _OF_READS = frozenset({"pool_size", "in_flight", "deadline_ms", "member"})
 """Settings of reads, which are options of the formats, and of members, of which tasks are none."""
 

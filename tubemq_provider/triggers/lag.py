@@ -98,8 +98,8 @@ class TubeMQLagTrigger(BaseEventTrigger):
     :param poll_interval: seconds between polls, with a jitter of a fifth.
     :param ring_again_after: seconds after which it fires again for the same position.
     :param tubemq_conn_id: the connection; its secrets never enter the trigger's arguments.
-    :param source: kind of the topic: ``tubemq``, ``rocketmq``, or a plug-in's. Ends of other kinds
-        than the first are asked in a thread, by the kind's own source.
+    :param source: kind of the topic, built in or a plug-in's. Ends of other kinds than the
+        first are asked in a thread, by the kind's own source.
     :param consumer_config: options of the client.
 
     Payload: ``{"topic", "group", "cluster", "lag", "reason", "ends": {"1:0": 2800}}`` with `reason`

@@ -1,4 +1,4 @@
-"""What clients say of their machine and process: address, ids."""
+"""Address and ids that clients give of their machine and process."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ PRINTED = re.compile(
     r"|airflow db [a-z]+|rocketmq-snode [a-z]+)"
 )
 EXAMPLES = {"tubemq_client/cli/commands.py", "tubemq_provider/cli/definition.py"}
-"""Files with the examples of ``--help``, which have tests of their own."""
+"""Files with the examples of ``--help``, which have other tests."""
 
 
 def printed() -> set[str]:

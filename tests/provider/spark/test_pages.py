@@ -35,7 +35,7 @@ MASTERS = re.compile(r"(?:127\.0\.0\.1|master\d):87\d\d(?:,master\d:87\d\d)*")
 
 
 class Page:
-    """What comments of pages use."""
+    """Names that comments of pages use."""
 
     def __init__(self, mq: EmbeddedTubeMQ) -> None:
         self.mq = mq
