@@ -1,4 +1,4 @@
-"""Ops that plan a window and commit it, for graphs whose own ops read the records.
+"""Ops that plan a window and commit it, for graphs whose other ops read the records.
 
 The counterpart of Airflow's plan and commit operators: `plan` freezes the offsets, ops of the user
 read them, and `commit` records the window as done. Without a commit the next run plans the same
