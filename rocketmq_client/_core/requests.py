@@ -1,7 +1,7 @@
 """Requests with a reply: a record that names its sender, and the reply that a broker passes on.
 
-A request is an ordinary record with the sender's client id and a correlation id. Whoever consumes
-it sends the reply to the broker, which looks for a producer of that client id among those whose
+A request is an ordinary record with the sender's client id and a correlation id. Its consumer
+sends the reply to the broker, which looks for a producer of that client id among those whose
 heartbeats it has, and pushes the reply (326) over that connection. It waits for the client's
 answer. Nothing is delivered later: a client that is gone or slow misses its reply.
 
@@ -69,7 +69,7 @@ class Requests:
 
     def notice(self, request: Command) -> None:
         """Take a request of a broker, in the thread that reads. Others than replies are ignored,
-        and replies that nobody waits for."""
+        and replies that no caller waits for."""
         if request.code != codes.PUSH_REPLY_MESSAGE_TO_CLIENT.code:
             return
         self._passed_on.append((request.fields.get("storeHost", ""), request.opaque))
@@ -119,14 +119,7 @@ class Requests:
     def round(self) -> Conversation[int]:
         """Tell brokers that their replies arrived, and send heartbeats that are due; return the
         time until more is due."""
-        while self._passed_on:
-            store_host, number = self._passed_on.popleft()
-            for address in self._passed_on_by(store_host):
-                answer = Request({}, one_way=True, answer_to=number)
-                try:
-                    yield Post(address, codes.PUSH_REPLY_MESSAGE_TO_CLIENT, answer)
-                except errors.NetworkError:
-                    self._heard[address] = 0
+        yield from self._answer_brokers()
         yield from self._introduce(set(self._heard), _HEARTBEAT_MS)
         return _PAUSE_MS if 0 in self._heard.values() else _HEARTBEAT_MS // 3
 
@@ -139,10 +132,21 @@ class Requests:
             yield Sleep(_PAUSE_MS)
 
     def leave(self) -> Conversation[None]:
-        """Take this producer out of the brokers' lists."""
+        """Answer brokers for the last time, and take this producer out of their lists."""
+        yield from self._answer_brokers()
         yield from unregister_producer(
             self._cluster, sorted(self._heard), self._client_id, self._sending.group
         )
+
+    def _answer_brokers(self) -> Conversation[None]:
+        while self._passed_on:
+            store_host, number = self._passed_on.popleft()
+            for address in self._passed_on_by(store_host):
+                answer = Request({}, one_way=True, answer_to=number)
+                try:
+                    yield Post(address, codes.PUSH_REPLY_MESSAGE_TO_CLIENT, answer)
+                except errors.NetworkError:
+                    self._heard[address] = 0
 
     def _introduce(self, addresses: set[Address], fresh_ms: int) -> Conversation[None]:
         """Send heartbeats to brokers that have not heard this client for `fresh_ms`. One that does

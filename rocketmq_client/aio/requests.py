@@ -34,7 +34,7 @@ _LOG = logging.getLogger(__name__)
 class Requester(Producer):
     """Sends records that ask for a reply, and waits for it; any number of tasks may ask.
 
-    Whoever consumes such a record sends the reply with `Producer.reply`, or a Java client with its
+    The consumer of such a record sends the reply with `Producer.reply`, or a Java client with its
     own means. A reply reaches only a client that waits for it: it is not stored for later. It has
     its own connections even with a session.
     """

@@ -73,7 +73,7 @@ def main() -> int:
     python = _environment(keep=chosen.keep)
     with tempfile.TemporaryDirectory(prefix="tubemq-plugins-") as folder:
         command = [str(python), "-I", __file__, "--inside", folder]
-        return subprocess.run(command, cwd=folder, check=False, timeout=1800).returncode
+        return subprocess.run(command, cwd=folder, check=False, timeout=7200).returncode
 
 
 def _environment(*, keep: bool) -> Path:

@@ -58,7 +58,7 @@ _LAYOUTS: Final[Mapping[str, Layout]] = {"delta": "values", "iceberg": "columns"
 
 @dataclass(slots=True)
 class _Report:
-    """What tasks have reported of one table: their documents, and the values that went to it."""
+    """Reports of tasks on one table: their documents, and the values that went to it."""
 
     documents: list[Mapping[str, Any]] = field(default_factory=list)
     values: set[str] = field(default_factory=set)

@@ -1,9 +1,8 @@
 """Arrow arrays of Python values, made from buffers.
 
 `pyarrow.array` and `pyarrow.scalar` ask pandas about the values, and import it for that where it is
-installed: 0.4 s of processor time of every task. What a window makes of its own values (places of
-records, texts of the quarantine) is made here. This module must not convert values: each function
-has one type of element.
+installed: 0.4 s of processor time of every task. Places of records and texts of the quarantine are
+therefore made here. This module must not convert values: each function has one type of element.
 """
 
 from __future__ import annotations

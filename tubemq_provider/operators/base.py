@@ -47,7 +47,7 @@ from tubemq_provider.links import (
     TubeMQSparkLink,
     TubeMQTopicLink,
 )
-from tubemq_provider.operators.clear_detection import is_cleared, run_clears
+from tubemq_provider.operators.clear_detection import is_cleared, is_retried, run_clears
 from tubemq_provider.operators.deferring import TryState
 from tubemq_provider.rendered import RefusesEmptyRendering
 from tubemq_provider.task_arguments import check_literals, is_mapped, is_template, near_names, parse
@@ -213,7 +213,7 @@ class IngestOperator(RefusesEmptyRendering, BaseOperator):
                 serialised=self._serialised,
                 observer=self.observer(context, progress_logger),
                 cleared=is_cleared(context, self.retries),
-                retried=self._try_number(context) > 1 and not is_cleared(context, self.retries),
+                retried=is_retried(context, self.retries, lambda: _plan_hash(store)),
             )
         progress_logger.done(result)
         self.result = result
@@ -452,6 +452,12 @@ class IngestOperator(RefusesEmptyRendering, BaseOperator):
         for warning in result.warnings:
             self.log.warning("%s", warning)
         self.log.info("window done: %s", json.dumps(line))
+
+
+def _plan_hash(store: TaskStore) -> str | None:
+    """Return the hash of the plan that an earlier try of the task has stored, or None."""
+    document: Any = store.load_task_plan()
+    return document.get("hash") if isinstance(document, Mapping) else None
 
 
 @cache

@@ -53,6 +53,7 @@ _LEFT_OUT = (
     *("_core/broker_heartbeats.py", "_core/fencing.py", "_core/fetch_stats.py"),
     *("_core/flow_control.py", "_core/group.py", "_core/group_options.py"),
     "_core/last_errors.py",
+    "_io/codec.py",
     *("_io/consumer_base.py", "sync/_member.py", "sync/assigned_consumer.py", "sync/consumer.py"),
 )
 """Modules that a task never imports: planning, running and publishing windows, asyncio, metrics,

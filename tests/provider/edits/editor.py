@@ -211,7 +211,8 @@ class Editor:
         root.mkdir(parents=True, exist_ok=True)
         self.dag: dict[str, Any] = {name: choices[0] for name, choices in CHOICES.items()}
         self.dag["timetable"] = self.random.choice(list(TICKS)[:4])
-        self.dag["schedule"] = self.random.choice(["partitions", "partitions", "intervals"])
+        kinds = [kind for kind in CHOICES["schedule"] if kind != "none"]
+        self.dag["schedule"] = self.random.choice(kinds)
         self.dag["sink"] = self.random.choice(CHOICES["sink"])
         self.dag["resolver"] = self.random.choice(CHOICES["resolver"])
         engine = sa.create_engine(
@@ -358,7 +359,7 @@ class Editor:
             self._note(run, what, f"green {result['window_id']} {result['total']}", "green")
             accept(context, self.kept)
             self.told |= {(low, high) for low, high in result["missing"]}
-            self.accepted.add((task.sink or "", result.get("start", ""), result.get("end", "")))
+            self.accepted.add((str(task.sink), result.get("start", ""), result.get("end", "")))
             self._judge_result(run, task, result)
         self._judge_log(task.said, earlier, number)
         self._judge_sinks()
@@ -391,7 +392,7 @@ class Editor:
             for number in range(*(quarter(parse_instant(at)) for at in expected))
             if not task.filters or f"s{number % 2}" in task.filters
         }
-        if missing := wanted - set(records_in(task.sink or "")):
+        if missing := wanted - set(records_in(str(task.sink))):
             raise Wrong(f"{run.run_id} is green without records {sorted(missing)}")
 
     def _judge_sinks(self) -> None:

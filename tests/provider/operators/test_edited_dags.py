@@ -124,6 +124,21 @@ def world(mq: EmbeddedTubeMQ, hook: TubeMQHook, tmp_path: Path) -> World:
     return World(mq, hook, tmp_path)
 
 
+def test_the_tries_of_a_cleared_task_do_not_store_its_window_in_two_places(world: World) -> None:
+    """Each clear may write the window to another place; its tries after a kill may not."""
+    first, other = (world.task(DAILY, path=str(world.root / name)) for name in ("b", "c"))
+    day: dict[str, Any] = {"run": "r0", "partition_date": DAY}
+    world.attempt(world.task(DAILY), **day)
+    with pytest.raises(Killed):
+        world.attempt(first, **day, number=2, clears=1, act=killed_at("publish:published"))
+    with pytest.raises(AirflowFailException, match="IdentityMismatch"):
+        world.attempt(other, **day, number=3, clears=1)
+    assert not (world.root / "c").exists()
+    assert world.attempt(first, **day, number=4, clears=1)["total"] == 96
+    assert world.attempt(other, **day, number=5, clears=2)["total"] == 96
+    assert world.records("b") == world.records("c") == list(range(96))
+
+
 @pytest.mark.parametrize(
     "edited",
     [

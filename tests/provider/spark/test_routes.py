@@ -100,14 +100,14 @@ def test_streams_go_to_their_tables_in_one_job_through_a_kill(
     assert not list((lake / "empty").glob("*"))
 
 
-def test_a_table_follows_changes_that_tasks_reduced(
-    world: World, tmp_path: Path, engine: Any
-) -> None:
+def test_a_table_follows_changes_that_tasks_reduced(world: World, tmp_path: Path) -> None:
     changes = [body for name, body in _history(0) + _history(1) if name == "goods"]
     world.send([Record(body) for body in changes])
     following = Following("changes", ("id",), "_source_time")
     spec = DecodeSpec.parse({**CHANGES["decode"], "before": True, "columns": ["partition"]})
-    spark = engine(world.settings, decode=spec, following=following, options={"minPartitions": "8"})
+    spark = in_process(
+        world.settings, decode=spec, following=following, options={"minPartitions": "8"}
+    )
     sink = sink_for(f"delta:{tmp_path}/goods", following=following)
     plan = world.plan(world.whole())
     staging = sink.begin(plan, "a")

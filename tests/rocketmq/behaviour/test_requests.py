@@ -1,4 +1,4 @@
-"""Requests with a reply: each asker gets its own, whoever answers, and none that comes too late."""
+"""Requests with a reply: each asker gets its own, and none that comes too late."""
 
 from __future__ import annotations
 

@@ -25,5 +25,10 @@ NOT_ON_EXECUTORS: Final = (
     *("rocketmq_client/sync/admin.py", "rocketmq_client/sync/producer.py"),
     *("rocketmq_client/sync/pulling.py", "rocketmq_client/sync/transactions.py"),
     *("rocketmq_client/_core/transactions.py", "rocketmq_client/local_offsets.py"),
+    *("rocketmq_client/_core/requests.py", "rocketmq_client/sync/requests.py"),
+    *("rocketmq_client/_core/sending_limits.py", "rocketmq_client/_core/trace.py"),
+    *("rocketmq_client/_core/allocation.py", "rocketmq_client/_core/held_queues.py"),
+    "rocketmq_client/_wire/admin_bodies.py",
 )
-"""Modules of these rooms that tasks do not import: sending, pulling and administration."""
+"""Modules of these rooms that tasks do not import: sending, requests, pulling, members of groups
+and administration."""

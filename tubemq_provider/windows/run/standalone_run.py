@@ -35,6 +35,7 @@ from tubemq_provider.windows.policies import OnMissingInterval, OnOtherScope
 from tubemq_provider.windows.run._progress import (
     appended_before,
     other_ranges,
+    refuse_edited,
     time_windows_lost,
 )
 from tubemq_provider.windows.run.epochs import recent_events, stored_epoch_source
@@ -169,8 +170,8 @@ class StandaloneRun(WindowRun):
     def _refuse_edited(self, plan: WindowPlan | None) -> None:
         """Check retries only: a cleared task may write the same window to another place, and
         Dagster's runs of one partition share its plan."""
-        if self._retried:
-            super()._refuse_edited(plan)
+        if self._retried and plan is not None:
+            refuse_edited(plan, self._scope, chained=self._chained)
 
     def _ours(self, plan: WindowPlan) -> bool:
         """Return True if a task plan matches the present arguments (clearing may change them)."""

@@ -16,6 +16,7 @@ public class Requests {
     public static void main(String[] words) throws Exception {
         DefaultMQProducer producer = new DefaultMQProducer("java-" + words[0]);
         producer.setNamesrvAddr(words[1]);
+        producer.setMqClientApiTimeout(30000);
         producer.start();
         if (words[0].equals("ask")) {
             ask(producer, words[2], Integer.parseInt(words[3]));
@@ -42,6 +43,7 @@ public class Requests {
             throws Exception {
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group);
         consumer.setNamesrvAddr(servers);
+        consumer.setMqClientApiTimeout(30000);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.subscribe(topic, "*");
         consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
