@@ -1,7 +1,7 @@
 """Blocks of the site's pages that need the reader's Spark session run as they are printed.
 
-tests/provider/test_pages.py runs the other blocks, test_docs.py here compares docs/spark.md with the
-options. The blocks of docs/spark.md are not run yet: its stream fails on a loaded machine.
+tests/provider/test_pages.py runs the other blocks. Those of docs/spark.md are not run yet: its
+stream fails on a loaded machine.
 """
 
 from __future__ import annotations
