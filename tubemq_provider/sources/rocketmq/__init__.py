@@ -25,5 +25,7 @@ NOT_ON_EXECUTORS: Final = (
     *("rocketmq_client/sync/admin.py", "rocketmq_client/sync/producer.py"),
     *("rocketmq_client/sync/pulling.py", "rocketmq_client/sync/transactions.py"),
     *("rocketmq_client/_core/transactions.py", "rocketmq_client/local_offsets.py"),
+    *("rocketmq_client/_core/requests.py", "rocketmq_client/sync/requests.py"),
+    *("rocketmq_client/_core/sending_limits.py", "rocketmq_client/_core/trace.py"),
 )
 """Modules of these rooms that tasks do not import: sending, pulling and administration."""
