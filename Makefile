@@ -196,6 +196,10 @@ test-kafka: setup ## The plug-in for Apache Kafka, against a genuine one (needs 
 	  $(PIP_INSTALL) --no-deps --require-hashes --target $(KAFKA_SITE) -r requirements/kafka.lock
 	PYTHONPATH=$(KAFKA_SITE) $(PY) -m pytest plugins/kafka/tests -n 0 $(ARGS)
 
+.PHONY: test-plugins
+test-plugins: setup ## Plug-ins of all six kinds from wheels, in an environment of their own (by hand)
+	$(PY) -m tools.scripts.fresh_plugins $(ARGS)
+
 # The jars come over the network, the servers then run where there is only loopback: RocketMQ's tests
 # in one process, those of TubeMQ in two others, which have a cluster each.
 test-real: WORKERS = 3

@@ -20,6 +20,7 @@ TOPIC = os.environ.get("TUBEMQ_EXAMPLE_TOPIC", "orders")
 GROUP = os.environ.get("TUBEMQ_EXAMPLE_ROUTES_GROUP", "lake_routes")
 WINDOWS = os.environ.get("TUBEMQ_EXAMPLE_ROUTES_WINDOWS", "file:///tmp/tubemq_routes_windows")
 LAKE = os.environ.get("TUBEMQ_EXAMPLE_ROUTES_LAKE", "file:///tmp")
+ENGINE = os.environ.get("TUBEMQ_EXAMPLE_ROUTES_ENGINE", "inline")
 CLUSTER = os.environ.get("TUBEMQ_EXAMPLE_CLUSTER", "tubemq_default")
 
 with DAG(
@@ -48,6 +49,6 @@ with DAG(
             "tables": {"*": f"{LAKE}/tubemq_stream_{{stream_id}}"},
         },
         initial_position="earliest",
-        engine="inline",
+        engine=ENGINE,
         max_duration=timedelta(minutes=10),
     )

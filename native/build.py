@@ -6,7 +6,8 @@ makes a failure fatal. cargo downloads what Cargo.lock names only, and has `LIMI
 
 A library needs the C library of the machine that built it, or a newer one.
 `TUBEMQ_NATIVE_GLIBC=2.28` links against that version of glibc instead, with `cargo-zigbuild` (PyPI:
-cargo-zigbuild, ziglang).
+cargo-zigbuild, ziglang); with it, `TUBEMQ_NATIVE_MACHINE=aarch64` builds for another processor, if
+the Rust toolchain has its standard library (`rustup target add aarch64-unknown-linux-gnu`).
 
 The file imports hatchling only when hatchling imports it.
 """
@@ -32,6 +33,15 @@ TARGET = ROOT / ".cache" / "native"
 _OLDEST_GLIBC = 17
 """Minor version of the oldest glibc that has a tag for wheels of CPython 3.11."""
 LIBRARY = "libtubemq_native.dylib" if sys.platform == "darwin" else "libtubemq_native.so"
+MACHINE = os.environ.get("TUBEMQ_NATIVE_MACHINE") or platform.machine()
+
+# The interpreter that loads the module has Python's symbols; linked to libpython it would load only
+# where that library of the same version is.
+_LINKING = {"PYO3_BUILD_EXTENSION_MODULE": "1"}
+if sys.platform == "darwin":
+    _LINKING["RUSTFLAGS"] = "-C link-arg=-undefined -C link-arg=dynamic_lookup"
+if platform.machine() != MACHINE:
+    _LINKING |= {"PYO3_NO_PYTHON": "1", "PYO3_CROSS_PYTHON_VERSION": "3.11"}
 
 
 class NotBuilt(Exception):
@@ -50,9 +60,11 @@ def build() -> Path:
     command, output = [cargo, "build"], TARGET / "release"
     if glibc := os.environ.get("TUBEMQ_NATIVE_GLIBC"):
         command, output = _zig_build(glibc)
+    elif platform.machine() != MACHINE:
+        raise NotBuilt("TUBEMQ_NATIVE_MACHINE needs TUBEMQ_NATIVE_GLIBC")
     command += ["--release", "--locked", "--quiet"]
     environment = {"CARGO_NET_RETRY": "1", "CARGO_HTTP_TIMEOUT": "20"} | os.environ
-    environment |= {"CARGO_TARGET_DIR": str(TARGET), "PYO3_PYTHON": sys.executable}
+    environment |= {"CARGO_TARGET_DIR": str(TARGET), "PYO3_PYTHON": sys.executable, **_LINKING}
     try:
         subprocess.run(
             command, cwd=HERE, env=environment, check=True, timeout=LIMIT_S, capture_output=True
@@ -70,7 +82,7 @@ def build() -> Path:
 
 def _zig_build(glibc: str) -> tuple[list[str], Path]:
     """Return the command that links against an older glibc, and the directory of its output."""
-    target = f"{platform.machine()}-unknown-linux-gnu"
+    target = f"{MACHINE}-unknown-linux-gnu"
     zigbuild = shutil.which("cargo-zigbuild")
     if zigbuild is None or sys.platform != "linux":
         raise NotBuilt(
@@ -100,7 +112,7 @@ def wheel_tag(library: Path) -> str:
     library's symbols."""
     system = sysconfig.get_platform().replace("-", "_").replace(".", "_")
     if sys.platform == "linux" and (needed := needed_glibc(library)) is not None:
-        system = f"manylinux_2_{max(needed, _OLDEST_GLIBC)}_{platform.machine()}"
+        system = f"manylinux_2_{max(needed, _OLDEST_GLIBC)}_{MACHINE}"
     return f"cp311-abi3-{system}"
 
 

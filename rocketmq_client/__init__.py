@@ -49,6 +49,7 @@ if TYPE_CHECKING:
         Reachable,
         ReceivedBatch,
         RecordMark,
+        Reply,
         SendReceipt,
         TimeBoundary,
         TlsSettings,
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
     from rocketmq_client.sync.producer import Producer
     from rocketmq_client.sync.pulling import PullConsumer
     from rocketmq_client.sync.ranges import RangeReader
+    from rocketmq_client.sync.requests import Requester
     from rocketmq_client.sync.session import Session
     from rocketmq_client.sync.transactions import TransactionalProducer
 
@@ -70,7 +72,7 @@ _HOMES = {
     "model": (
         *("ClientSettings", "Credentials", "Message", "OutgoingMessage", "ProducerSettings"),
         *("PullResult", "Queue", "QueueEnds", "QueueRange", "SendReceipt", "TimeBoundary"),
-        *("Reachable", "RecordMark", "TlsSettings", "Decision", "HalfRecord"),
+        *("Reachable", "RecordMark", "Reply", "TlsSettings", "Decision", "HalfRecord"),
         *("GroupMember", "GroupMembers", "GroupSettings", "QueueProgress", "QueueStats"),
         *("Allocation", "ConsumerSettings", "ConsumerStats", "ReceivedBatch"),
     ),
@@ -80,6 +82,7 @@ _HOMES = {
     "sync.producer": ("Producer",),
     "sync.pulling": ("PullConsumer",),
     "sync.ranges": ("RangeReader",),
+    "sync.requests": ("Requester",),
     "sync.session": ("Session",),
     "sync.transactions": ("TransactionalProducer",),
 }
@@ -121,6 +124,8 @@ __all__ = [
     "ReceivedBatch",
     "RecordBatch",
     "RecordMark",
+    "Reply",
+    "Requester",
     "RuntimeInfo",
     "SendReceipt",
     "Session",

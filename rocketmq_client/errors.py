@@ -17,6 +17,8 @@ sensors and engines handle both sources with one tree. Refusals are specific to 
     │   ├── Busy                    2, 14, 215       ├── NotLeader           501
     │   └── BrokerFailure           1
     ├── UnsupportedTopic            a kind of topic whose offsets are not one record each
+    ├── NoReply                     no reply to a request in time
+    ├── TooManyInFlight             no room for another record in time; it was not sent
     ├── TimeNotFinal                a boundary in time that records may still fall below
     └── RangeError                  DataLoss, LogTruncated, CorruptRecord, RangeStalled
 
@@ -44,6 +46,7 @@ from tubemq_client.errors import (
     ServerError,
     StaleBatch,
     TlsError,
+    TooManyInFlight,
     TubeMQError,
     UnknownTopic,
     require_extra,
@@ -66,6 +69,7 @@ __all__ = [
     "MissingExtraError",
     "NetworkError",
     "NoPermission",
+    "NoReply",
     "NotFound",
     "NotLeader",
     "ProtocolViolation",
@@ -77,6 +81,7 @@ __all__ = [
     "StaleBatch",
     "TimeNotFinal",
     "TlsError",
+    "TooManyInFlight",
     "TopicForbids",
     "UnknownGroup",
     "UnknownTopic",
@@ -156,6 +161,11 @@ class UnsupportedTopic(TubeMQError):
     def __init__(self, message: str, *, kind: str) -> None:
         self.kind = kind
         super().__init__(message)
+
+
+class NoReply(TubeMQError):
+    """The broker has stored the request, and no reply came in time; one that comes later is
+    dropped."""
 
 
 class TimeNotFinal(TubeMQError):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
-from typing import Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from rocketmq_client import errors
 from tubemq_client.model import Address, TlsSettings, address_text
@@ -36,8 +36,10 @@ __all__ = [
     "QueueRange",
     "QueueStats",
     "Reachable",
+    "ReaderSettings",
     "ReceivedBatch",
     "RecordMark",
+    "Reply",
     "SendReceipt",
     "TimeBoundary",
     "TlsSettings",
@@ -189,6 +191,18 @@ class Message(NamedTuple):
     prepared_offset: int
 
 
+class Reply(NamedTuple):
+    """Reply to a request, as the broker passed it on. Times are milliseconds since the epoch."""
+
+    body: bytes
+    properties: dict[str, str]
+    tags: str | None
+    keys: tuple[str, ...]
+    message_id: str | None
+    born_ms: int
+    store_ms: int
+
+
 class OutgoingMessage(NamedTuple):
     """Record to send. `flag` belongs to the application; brokers only store it."""
 
@@ -323,7 +337,13 @@ class ProducerSettings:
     sent again up to `retries` times, to another broker if there is one, `retry_pause_ms` apart.
     With `retry_unknown`, so is a record that may have been stored: at-least-once instead of
     at-most-once. Bodies larger than `max_message_bytes` after compression are refused before they
-    are sent; before compression a body may have up to the 64 MiB that readers unpack."""
+    are sent; before compression a body may have up to the 64 MiB that readers unpack.
+
+    `send_async` waits for room while `max_in_flight` records or `max_in_flight_bytes` bytes of
+    bodies are under way. With `avoid_slow`, a broker that took half a second or longer for a send,
+    or failed, gets records of no particular queue again after 2 to 30 s, unless all are so. With
+    `trace`, how each single send ended is sent to RMQ_SYS_TRACE_TOPIC too, as Java's producers do,
+    without waiting; it needs brokers with `traceTopicEnable=true`."""
 
     compress_over_bytes: int | None = 4096
     compression: Literal["zlib", "lz4", "zstd"] = "zlib"
@@ -331,6 +351,10 @@ class ProducerSettings:
     retry_pause_ms: int = 50
     retry_unknown: bool = False
     max_message_bytes: int = 4 * 1024 * 1024
+    max_in_flight: int = 1_000
+    max_in_flight_bytes: int = 64 * 1024 * 1024
+    avoid_slow: bool = False
+    trace: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -487,6 +511,20 @@ class ConsumerSettings:
             problems.append(f"gap_policy is {self.gap_policy!r}; 'fail' or 'skip' is allowed")
         if problems:
             raise errors.ConfigError(problems, subject="consumer")
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderSettings(ClientSettings):
+    """Settings of a client that reads ranges: those of a client, of `RangeReader`, and of members
+    of its group."""
+
+    in_flight: int = 4
+    deadline_ms: int = 60_000
+    member: ConsumerSettings = field(default_factory=ConsumerSettings)
+
+    def reading(self) -> dict[str, Any]:
+        """Return the arguments of `RangeReader`."""
+        return {"in_flight": self.in_flight, "deadline_ms": self.deadline_ms}
 
 
 def tag_names(tags: str | Sequence[str]) -> tuple[str, ...]:

@@ -38,7 +38,7 @@ LITE_PULL: Final = 361
 
 _TO_BROKER: Final = frozenset(
     {
-        *(10, 310, 320, 36, 37),  # sends, send back, end of a transaction
+        *(10, 310, 320, 324, 325, 36, 37),  # sends, replies, send back, end of a transaction
         *(11, 361),  # pulls
         *(14, 15, 29, 30, 31, 32),  # offsets, times, ends
         *(38, 41, 42, 46),  # members, locks, the check of a client's subscription
@@ -56,7 +56,7 @@ _TO_NAME_SERVERS: Final = frozenset({216})
 _TO_NAME_SERVER: Final = frozenset({101, 206, 219})
 _ANY_WILL_DO: Final = frozenset({38, 46})
 _ANY_OF_TOPIC: Final = frozenset({351})
-_SENDS: Final = frozenset({310, 320})
+_SENDS: Final = frozenset({310, 320, 325})
 _LOCKS: Final = frozenset({41, 42})
 PULLS: Final = frozenset({PULL, LITE_PULL})
 

@@ -226,6 +226,15 @@ def test_the_compose_file_runs_what_there_is(project: dict[str, Any]) -> None:
     assert set(container["runServices"]) == set(services)
 
 
+def test_the_readme_of_the_package_has_no_link_into_the_repository(
+    wheel: zipfile.ZipFile,
+) -> None:
+    text = email.message_from_string(metadata(wheel, "METADATA")).get_payload()
+    assert "# airflow-provider-tubemq" in text
+    assert "See it work" in text
+    assert re.findall(r"\]\((?!https?://)[^)]*\)", str(text)) == []
+
+
 def test_readme_explains_every_extra(project: dict[str, Any]) -> None:
     readme = (ROOT / "README.md").read_text()
     extras = project["project"]["optional-dependencies"]

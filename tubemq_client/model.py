@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, tzinfo
 from enum import Enum, StrEnum
 from functools import lru_cache
-from typing import Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from tubemq_client import errors
 
@@ -39,6 +39,7 @@ __all__ = [
     "ProducerSettings",
     "ProducerStats",
     "ReachableEnds",
+    "ReaderSettings",
     "SendReceipt",
     "SendSummary",
     "TlsSettings",
@@ -501,6 +502,20 @@ class ConsumerSettings:
                 "always_latest"
             )
         _require_least(self, least, problems)
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderSettings(ClientSettings):
+    """Settings of a client that reads ranges: those of a client, of `RangeReader`, and of members
+    of its group."""
+
+    pool_size: int = 32
+    deadline_ms: int = 60_000
+    member: ConsumerSettings = field(default_factory=ConsumerSettings)
+
+    def reading(self) -> dict[str, Any]:
+        """Return the arguments of `RangeReader`."""
+        return {"pool_size": self.pool_size, "deadline_ms": self.deadline_ms}
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
 """Registry of plug-ins: sources, sinks, engines, offset stores, resolvers and decoders by word.
 
-A distribution adds one by an entry point in one of six groups. The package's own are in `BUILT_IN`,
-in the form of an entry point, and are found and loaded the same way; nothing else lists them.
+A distribution adds one by an entry point in one of six groups. So does this package; its own are
+also in `BUILT_IN`, since a Dag file searches no metadata when it is parsed, and a zip on Spark's
+executors has none. They are found and loaded the same way.
 Nothing is imported before its word is used, so a broken plug-in fails only those who name it. This
 module must not know what a plug-in of any kind does.
 """
@@ -98,7 +99,7 @@ BUILT_IN: Final[Mapping[Kind, dict[str, str]]] = {
         ),
     },
 }
-"""The package's own plug-ins."""
+"""The package's own plug-ins: the entry points of pyproject.toml."""
 
 
 class Plugin(NamedTuple):
@@ -126,6 +127,7 @@ def _points(kind: Kind, _: tuple[str, ...]) -> tuple[tuple[EntryPoint, str], ...
     return tuple(
         (point, f"{point.dist.name} {point.dist.version}" if point.dist else "a distribution")
         for point in entry_points(group=GROUPS[kind])
+        if point.dist is None or point.dist.name != _OWN
     )
 
 

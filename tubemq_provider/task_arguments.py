@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from tubemq_client import errors
 from tubemq_provider.ingest.validation import (
     ClusterAlias,
+    ConsumerConfig,
     GivenOffsets,
     PartitionKeys,
     SourceGroup,
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ClusterAlias",
+    "ConsumerConfig",
     "GivenOffsets",
     "PartitionKeys",
     "SourceGroup",
@@ -115,7 +117,9 @@ def check_literals(
     if not isinstance(result, model):
         # Messages of cross-field rules begin with the name of an argument.
         about = ((name or text.partition(":")[0], text) for name, text in result)
-        problems += [text for name, text in about if name not in templates]
+        problems += [
+            text for name, text in about if name not in templates or name in model.MEMBER_WISE
+        ]
     if problems:
         of = f" of {type(task).__name__} {task.task_id!r}" if task is not None else ""
         raise errors.ConfigError(sorted(set(problems)), subject=f"arguments{of}")

@@ -43,6 +43,7 @@ __all__ = [
     "send_back",
     "unlock_queues",
     "unregister",
+    "unregister_producer",
 ]
 
 _LEVELS: Final = 18
@@ -117,7 +118,19 @@ def unregister(
 ) -> Conversation[None]:
     """Leave the group at these brokers. A broker that cannot be reached removes the member by
     itself."""
-    fields = {"clientID": client_id, "consumerGroup": group}
+    yield from _leave(cluster, addresses, {"clientID": client_id, "consumerGroup": group})
+
+
+def unregister_producer(
+    cluster: Cluster, addresses: Iterable[Address], client_id: str, group: str
+) -> Conversation[None]:
+    """Take a producer out of its group at these brokers, like `unregister`."""
+    yield from _leave(cluster, addresses, {"clientID": client_id, "producerGroup": group})
+
+
+def _leave(
+    cluster: Cluster, addresses: Iterable[Address], fields: dict[str, str]
+) -> Conversation[None]:
     for address in addresses:
         try:
             yield from cluster.call(address, codes.UNREGISTER_CLIENT, fields)

@@ -10,11 +10,14 @@ header's one-letter names.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from rocketmq_client import errors
+from rocketmq_client._core import trace
 from rocketmq_client._core.addresses import on_route
+from rocketmq_client._core.ends import require_address
 from rocketmq_client._core.outgoing import (
     MOST_IN_A_BATCH,
     check_in_batch,
@@ -23,12 +26,23 @@ from rocketmq_client._core.outgoing import (
     property_text,
 )
 from rocketmq_client._core.pulling import number
+from rocketmq_client._core.sending_limits import SlowBrokers
 from rocketmq_client._wire import codes
 from rocketmq_client._wire.batches import BatchElement, encode_batch
 from rocketmq_client._wire.compression import MAX_BODY_BYTES, compress, compression_flags
-from rocketmq_client._wire.properties import DELAY, WAIT, encode_properties, tag_hash
-from rocketmq_client.model import SendReceipt
-from tubemq_client._core.effects import Call, Post, Sleep, WallClock
+from rocketmq_client._wire.properties import (
+    CLUSTER,
+    CORRELATION_ID,
+    DELAY,
+    MESSAGE_TYPE,
+    REPLY_TO_CLIENT,
+    TTL,
+    WAIT,
+    encode_properties,
+    tag_hash,
+)
+from rocketmq_client.model import Queue, SendReceipt
+from tubemq_client._core.effects import Call, Now, Post, Sleep, WallClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -37,7 +51,7 @@ if TYPE_CHECKING:
     from rocketmq_client._wire.bodies import TopicRoute
     from rocketmq_client._wire.codes import Method
     from rocketmq_client._wire.commands import Command
-    from rocketmq_client.model import OutgoingMessage, ProducerSettings, Queue
+    from rocketmq_client.model import Message, OutgoingMessage, ProducerSettings
     from tubemq_client._core.effects import Conversation
 
 __all__ = ["Place", "Sending"]
@@ -112,6 +126,7 @@ class Sending:
     group: str
     next_id: Callable[[], str]
     _turns: dict[str, int] = field(default_factory=dict)
+    _slow: SlowBrokers = field(default_factory=SlowBrokers)
 
     def send(
         self, topic: str, message: OutgoingMessage, queue: Queue | None, place: Place = _ANYWHERE
@@ -125,8 +140,43 @@ class Sending:
             yield from self._check_timer(topic, queue)
         if properties:
             message = message._replace(properties={**(message.properties or {}), **properties})
-        receipts = yield from self._send(self._single(topic, message), queue)
-        return receipts[0]
+        outgoing = self._single(topic, message)
+        if not self.settings.trace:
+            return (yield from self._send(outgoing, queue))[0]
+        began = yield WallClock()
+        try:
+            [receipt] = yield from self._send(outgoing, queue)
+        except errors.RocketMQError:
+            yield from self._trace(topic, message, outgoing, None, began)
+            raise
+        yield from self._trace(topic, message, outgoing, receipt, began)
+        return receipt
+
+    def _trace(
+        self,
+        topic: str,
+        message: OutgoingMessage,
+        outgoing: _Outgoing,
+        receipt: SendReceipt | None,
+        began: int,
+    ) -> Conversation[None]:
+        """Send how a send ended, without waiting; what prevents that is no error of the send."""
+        address = None
+        if receipt is not None:
+            address = (yield from self.cluster.route(topic)).address(receipt.queue.broker)
+        said = trace.sent(
+            self.group,
+            topic,
+            message,
+            outgoing.message_ids[0],
+            receipt.offset_id if receipt else "",
+            address,
+            began_ms=began,
+            took_ms=(yield WallClock()) - began,
+            delayed=bool(delay_properties(message)),
+        )
+        with suppress(errors.RocketMQError):
+            yield from self.send_one_way(trace.TRACE_TOPIC, said, None)
 
     def _queue_of(self, topic: str, key: str) -> Conversation[Queue]:
         """Return the queue of a key, the same as Java's producers choose."""
@@ -166,6 +216,28 @@ class Sending:
         outgoing.sys_flag |= _PREPARED
         receipts = yield from self._send(outgoing, queue, retry_unknown=False)
         return receipts[0]
+
+    def send_reply(self, request: Message, message: OutgoingMessage) -> Conversation[None]:
+        """Send the reply to a request to the broker that stored it, which passes it on to the
+        client that asked. Raises `errors.ConfigError` for a record that is no request."""
+        asked = request.properties
+        names = (CLUSTER, CORRELATION_ID, REPLY_TO_CLIENT)
+        if lacking := [name for name in names if not asked.get(name)]:
+            raise errors.ConfigError(
+                f"the record is no request: it lacks {', '.join(lacking)}", subject="record"
+            )
+        if not message.body:
+            raise errors.ConfigError("a reply has a body", subject="record")
+        copied = {name: asked[name] for name in (*names[1:], TTL) if name in asked}
+        properties = {**(message.properties or {}), MESSAGE_TYPE: "reply", **copied}
+        topic = f"{asked[CLUSTER]}_REPLY_TOPIC"
+        outgoing = self._single(topic, message._replace(properties=properties))
+        broker = request.queue.broker
+        address = require_address((yield from self.cluster.route(request.queue.topic)), broker)
+        fields = yield from self._fields(outgoing, Queue(broker, topic, 0))
+        yield Call(
+            address, codes.SEND_REPLY_MESSAGE_V2, self.cluster.request(fields, outgoing.body)
+        )
 
     def send_batch(
         self, topic: str, messages: Sequence[OutgoingMessage], queue: Queue | None
@@ -271,18 +343,21 @@ class Sending:
             known_topic = self.cluster.knows(outgoing.topic)
             try:
                 route = yield from self.cluster.route(outgoing.topic, fresh=failure is not None)
-                chosen = self._choose(route, queue, frozenset(failed))
+                now = (yield Now()) if self.settings.avoid_slow else None
+                chosen = self._choose(route, queue, frozenset(failed), now)
             except _NOWHERE as error:
                 if failure is None:
                     failure = _away(error, outgoing.topic, known=known_topic)
             else:
                 try:
-                    return (yield from self._send_to(route, chosen, outgoing))
+                    return (yield from self._send_to(route, chosen, outgoing, now))
                 except _ELSEWHERE as error:
                     if not (yield from self._has_moved(route)):
                         raise
                     failure = error
                 except (*_NOT_STORED, *_UNKNOWN) as error:
+                    if now is not None:
+                        self._slow.failed(chosen.broker, (yield Now()))
                     if not (isinstance(error, _NOT_STORED) or retry_unknown):
                         raise
                     failure = error
@@ -301,13 +376,16 @@ class Sending:
         return now.writable() != route.writable()
 
     def _send_to(
-        self, route: TopicRoute, queue: Queue, outgoing: _Outgoing
+        self, route: TopicRoute, queue: Queue, outgoing: _Outgoing, began: int | None
     ) -> Conversation[list[SendReceipt]]:
         address = route.brokers[queue.broker].master
         assert address is not None, "writable queues have a master"
         fields = yield from self._fields(outgoing, queue)
         request = self.cluster.request(fields, outgoing.body)
         answer = cast("Command", (yield Call(address, outgoing.method, request)))
+        if began is not None:
+            ended = yield Now()
+            self._slow.answered(queue.broker, ended - began, ended)
         return _receipts(answer, queue, outgoing.message_ids)
 
     def _fields(self, outgoing: _Outgoing, queue: Queue) -> Conversation[dict[str, str]]:
@@ -329,7 +407,13 @@ class Sending:
             "n": queue.broker,
         }
 
-    def _choose(self, route: TopicRoute, queue: Queue | None, failed: frozenset[str]) -> Queue:
+    def _choose(
+        self,
+        route: TopicRoute,
+        queue: Queue | None,
+        failed: frozenset[str],
+        now: int | None = None,
+    ) -> Queue:
         queues = route.writable()
         if queue is not None:
             if queue in queues:
@@ -342,6 +426,8 @@ class Sending:
         if not queues:
             raise errors.UnknownTopic(17, f"topic {route.topic!r} has no queue to write to now")
         open_ = [candidate for candidate in queues if candidate.broker not in failed] or queues
+        if now is not None:
+            open_ = self._slow.open(open_, now) or open_
         turn = self._turns[route.topic] = self._turns.get(route.topic, -1) + 1
         return open_[turn % len(open_)]
 

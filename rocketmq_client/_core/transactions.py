@@ -2,7 +2,9 @@
 
 No reader sees a half record before it is committed. A broker that hears neither asks a producer of
 the group (39) whose heartbeat it knows. It asks about a copy of the half, so a half that was
-committed can be asked about again: its copy is then rolled back, lest the record be stored twice.
+committed can be asked about again: its copy is then rolled back, lest the record be stored twice. A
+5.x broker that is killed also forgets the ends of its last seconds, which another process may have
+sent: before a commit the broker is asked whether it has the record already.
 
 Source: `docs/rocketmq-protocol/wire.md#transactions`.
 """
@@ -17,9 +19,10 @@ from rocketmq_client._core.ends import require_address
 from rocketmq_client._core.groups import heartbeat
 from rocketmq_client._core.pulling import message_of, plain_body
 from rocketmq_client._wire import codes
-from rocketmq_client._wire.records import parse_record
+from rocketmq_client._wire.properties import UNIQ_KEY, find_property
+from rocketmq_client._wire.records import parse_record, parse_records
 from rocketmq_client.model import HalfRecord, Queue
-from tubemq_client._core.effects import Call, Now
+from tubemq_client._core.effects import AwaitAny, Call, Now
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -34,6 +37,9 @@ __all__ = ["Check", "Transactions"]
 
 _ENDS: Final = {"commit": "8", "rollback": "12"}
 _HEARTBEAT_MS: Final = 30_000
+_LOOK_MS: Final = 1_000
+"""Time between looks for questions: a blocking client reads an idle connection only then."""
+
 _REMEMBERED: Final = 100_000
 """Ends of transactions that are remembered, for brokers that ask about one again."""
 
@@ -76,8 +82,8 @@ class Transactions:
             self._wake()
 
     def round(self) -> Conversation[int]:
-        """Make this producer known to the brokers of its topics; return the time until it is due
-        again. Raises `errors.UnknownTopic`."""
+        """Make this producer known to the brokers of its topics and read their questions; return
+        the time until it is due again. Raises `errors.UnknownTopic`."""
         now = yield Now()
         addresses: set[Address] = set()
         for topic in self._topics:
@@ -92,8 +98,13 @@ class Transactions:
                 )
                 self._heard[address] = now + _HEARTBEAT_MS
             except (errors.NetworkError, errors.Busy):
-                self._heard[address] = now + 1_000
-        return int(max(0, min([*self._heard.values(), now + 5_000]) - now))
+                self._heard[address] = now + _LOOK_MS
+        for address in list(self._heard):
+            try:
+                yield AwaitAny(address, (), 1)
+            except errors.NetworkError:
+                self._heard[address] = 0
+        return int(max(1, min([*self._heard.values(), now + _LOOK_MS]) - now))
 
     def begin(
         self, topic: str, message: OutgoingMessage, queue: Queue | None
@@ -186,7 +197,6 @@ class Transactions:
             "producerGroup": self._sending.group,
             "tranStateTableOffset": check.fields.get("tranStateTableOffset", ""),
             "commitLogOffset": check.fields.get("commitLogOffset", ""),
-            "commitOrRollback": _ENDS[decision],
             "fromTransactionCheck": "true",
             "msgId": check.fields.get("msgId", name),
             "transactionId": name,
@@ -195,12 +205,39 @@ class Transactions:
         try:
             route = yield from self._cluster.route(check.message.queue.topic)
             address = require_address(route, check.message.queue.broker)
+            if decision == "commit" and (yield from self._is_readable(check, name, address)):
+                decision = "rollback"
+            fields["commitOrRollback"] = _ENDS[decision]
             yield Call(address, codes.END_TRANSACTION, self._cluster.request(fields))
         except (errors.NetworkError, errors.ServerError):
             return  # it asks again
         finally:
             self._ending.discard(name)
         self._failed.discard(name)
+
+    def _is_readable(self, check: Check, name: str, address: Address) -> Conversation[bool]:
+        """Return whether the broker finds the committed record by its id. One that cannot tell gets
+        the commit, as from Java's producers. Raises `errors.NetworkError`."""
+        queue = check.message.queue
+        query = {
+            "topic": queue.topic,
+            "key": name,
+            "maxNum": "32",
+            "beginTimestamp": "0",
+            "endTimestamp": str(2**63 - 1),
+            "_UNIQUE_KEY_QUERY": "true",
+            "bname": queue.broker,
+        }
+        try:
+            answer = yield from self._cluster.call(address, codes.QUERY_MESSAGE, query)
+            found = parse_records(answer.body)
+        except (errors.ServerError, errors.ProtocolViolation):
+            return False
+        key = UNIQ_KEY.encode()
+        return any(
+            each.topic == queue.topic and find_property(each.properties, key) == name.encode()
+            for each in found
+        )
 
     def _remember(self, name: str, decision: str) -> None:
         self._ends[name] = decision

@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 from rocketmq_client import errors
-from rocketmq_client._wire.codes import Method
-from rocketmq_client._wire.commands import ONE_WAY, Command, encode_command
+from rocketmq_client._wire.codes import SUCCESS, Method
+from rocketmq_client._wire.commands import ANSWER, ONE_WAY, Command, encode_command
 from rocketmq_client._wire.framing import ReplyDecoder
 
 __all__ = ["ROCKETMQ", "Request", "RocketMQCodec"]
@@ -21,12 +21,15 @@ __all__ = ["ROCKETMQ", "Request", "RocketMQCodec"]
 
 class Request(NamedTuple):
     """Request of a conversation: header fields (text), a body, and the time for which the server
-    may hold it (`wait_ms`). A one-way request is never answered: do not wait for it."""
+    may hold it (`wait_ms`). A one-way request is never answered: do not wait for it. With
+    `answer_to` it is the answer "done" to the server's request of that number, and never answered
+    either."""
 
     fields: dict[str, str]
     body: bytes = b""
     wait_ms: int = 0
     one_way: bool = False
+    answer_to: int | None = None
 
 
 class RocketMQCodec:
@@ -41,6 +44,8 @@ class RocketMQCodec:
 
     @staticmethod
     def encode(serial: int, method: Method, request: Request, _timeout_ms: int) -> bytes:
+        if request.answer_to is not None:
+            return encode_command(Command(SUCCESS, request.answer_to, {}, flag=ANSWER))
         flag = ONE_WAY if request.one_way else 0
         return encode_command(Command(method.code, serial, request.fields, request.body, flag))
 

@@ -12,11 +12,16 @@ from typing import Final
 from rocketmq_client import errors
 
 __all__ = [
+    "CLUSTER",
+    "CORRELATION_ID",
     "DELAY",
     "KEYS",
+    "MESSAGE_TYPE",
     "ORIGIN_MESSAGE_ID",
+    "REPLY_TO_CLIENT",
     "RETRY_TOPIC",
     "TAGS",
+    "TTL",
     "UNIQ_KEY",
     "WAIT",
     "decode_properties",
@@ -32,6 +37,11 @@ DELAY: Final = "DELAY"
 WAIT: Final = "WAIT"
 RETRY_TOPIC: Final = "RETRY_TOPIC"
 ORIGIN_MESSAGE_ID: Final = "ORIGIN_MESSAGE_ID"
+CLUSTER: Final = "CLUSTER"
+CORRELATION_ID: Final = "CORRELATION_ID"
+REPLY_TO_CLIENT: Final = "REPLY_TO_CLIENT"
+MESSAGE_TYPE: Final = "MSG_TYPE"
+TTL: Final = "TTL"
 
 _NAME_END, _VALUE_END = "\x01", "\x02"
 

@@ -10,6 +10,7 @@ from rocketmq_client.aio.metadata import Metadata
 from rocketmq_client.aio.producer import Producer
 from rocketmq_client.aio.pulling import PullConsumer
 from rocketmq_client.aio.ranges import RangeReader
+from rocketmq_client.aio.requests import Requester
 from rocketmq_client.aio.session import Session
 from rocketmq_client.aio.transactions import TransactionalProducer
 
@@ -20,6 +21,7 @@ __all__ = [
     "Producer",
     "PullConsumer",
     "RangeReader",
+    "Requester",
     "Session",
     "TransactionalProducer",
 ]

@@ -1,22 +1,25 @@
-"""Asyncio producer: single records, batches, one-way.
+"""Asyncio producer: single records, batches, one-way, in the background.
 
 `_core.sending` decides about retries. `sync.producer` is the sync version.
 """
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import secrets
 from typing import TYPE_CHECKING
 
 from rocketmq_client._core.sending import Place, Sending
+from rocketmq_client._core.sending_limits import Room, no_room
 from rocketmq_client.aio._base import AsyncClient
 from rocketmq_client.model import OutgoingMessage, ProducerSettings
+from tubemq_client._io.asyncio_sync import Notifier
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 
-    from rocketmq_client.model import ClientSettings, Queue, SendReceipt
+    from rocketmq_client.model import ClientSettings, Message, Queue, SendReceipt
 
 __all__ = ["Producer"]
 
@@ -37,9 +40,12 @@ class Producer(AsyncClient):
     ) -> None:
         super().__init__(settings)
         prefix, numbers = secrets.token_hex(12).upper(), itertools.count(1)
+        options = producer or ProducerSettings()
+        self._room, self._changed = Room(options), Notifier()
+        self._under_way: set[asyncio.Task[SendReceipt]] = set()
         self._sending = Sending(
             self._cluster,
-            producer or ProducerSettings(),
+            options,
             group,
             lambda: f"{prefix}{next(numbers) & 0xFFFFFFFF:08X}",
         )
@@ -71,6 +77,78 @@ class Producer(AsyncClient):
         words = (keys,) if isinstance(keys, str) else tuple(keys)
         message = OutgoingMessage(body, tags, words, dict(properties or {}), flag)
         return await self._driver.run(self._sending.send(topic, message, queue, place))
+
+    async def send_async(
+        self,
+        topic: str,
+        body: bytes,
+        *,
+        tags: str | None = None,
+        keys: str | Sequence[str] = (),
+        properties: Mapping[str, str] | None = None,
+        flag: int = 0,
+        queue: Queue | None = None,
+        order_key: str | None = None,
+        delay_level: int | None = None,
+        deliver_at_ms: int | None = None,
+        timeout_ms: int = 30_000,
+    ) -> asyncio.Task[SendReceipt]:
+        """Send one record in the background, as `send` sends one, and return the task of its
+        receipt.
+
+        Waits up to `timeout_ms` while `max_in_flight` records or `max_in_flight_bytes` bytes are
+        under way; then raises `errors.TooManyInFlight`, and the record is not sent. Records under
+        way are stored in any order. Errors of the send itself are in the task.
+        """
+        place = Place(order_key, delay_level, deliver_at_ms)
+        words = (keys,) if isinstance(keys, str) else tuple(keys)
+        message = OutgoingMessage(body, tags, words, dict(properties or {}), flag)
+        size, loop = len(body), asyncio.get_running_loop()
+        over = loop.time() + timeout_ms / 1000
+        while not self._room.has(size):
+            seen = self._changed.count
+            if loop.time() >= over:
+                raise no_room(self._room, timeout_ms)
+            await self._changed.wait(seen, over - loop.time())
+        self._room.take(size)
+        work = self._driver.run(self._sending.send(topic, message, queue, place))
+        task = asyncio.create_task(work, name="rocketmq-send")
+        self._under_way.add(task)
+        task.add_done_callback(lambda done: self._give(done, size))
+        return task
+
+    async def flush(self, timeout_ms: int | None = None) -> bool:
+        """Wait until no record of `send_async` is under way; return False if `timeout_ms` was too
+        short (None: no limit)."""
+        seconds = None if timeout_ms is None else timeout_ms / 1000
+        waiting = asyncio.wait(self._under_way, timeout=seconds) if self._under_way else None
+        return waiting is None or not (await waiting)[1]
+
+    async def close(self) -> None:
+        """Wait for the records under way, then close all connections. Safe to call twice."""
+        await self.flush()
+        await super().close()
+
+    def _give(self, task: asyncio.Task[SendReceipt], size: int) -> None:
+        self._under_way.discard(task)
+        self._room.give(size)
+        self._changed.notify()
+
+    async def reply(
+        self,
+        request: Message,
+        body: bytes,
+        *,
+        tags: str | None = None,
+        keys: str | Sequence[str] = (),
+        properties: Mapping[str, str] | None = None,
+    ) -> None:
+        """Reply to a record that a requester has sent: its broker passes the reply on. Raises
+        `errors.ConfigError` for a record that is no request, and `errors.BrokerFailure` if the
+        requester is gone."""
+        words = (keys,) if isinstance(keys, str) else tuple(keys)
+        message = OutgoingMessage(body, tags, words, dict(properties or {}))
+        await self._driver.run(self._sending.send_reply(request, message))
 
     async def send_batch(
         self, topic: str, messages: Sequence[OutgoingMessage], *, queue: Queue | None = None

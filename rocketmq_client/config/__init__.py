@@ -5,6 +5,6 @@ together (`errors.ConfigError`), and names contain the unit. Nothing here touche
 Spark executor never imports this; it gets the plain values.
 """
 
-from rocketmq_client.config.models import AuthConfig, ClientConfig, ProducerConfig
+from rocketmq_client.config.models import AuthConfig, ClientConfig, ConsumerConfig, ProducerConfig
 
-__all__ = ["AuthConfig", "ClientConfig", "ProducerConfig"]
+__all__ = ["AuthConfig", "ClientConfig", "ConsumerConfig", "ProducerConfig"]

@@ -13,13 +13,21 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field, SecretStr
 
 from rocketmq_client import errors
-from rocketmq_client.model import Address, ClientSettings, Credentials, ProducerSettings
+from rocketmq_client.model import (
+    Address,
+    ClientSettings,
+    ConsumerSettings,
+    Credentials,
+    ProducerSettings,
+    ReaderSettings,
+)
 from tubemq_client.config.base import CommonOptions
 from tubemq_client.config.security import Tls
 
 __all__ = [
     "AuthConfig",
     "ClientConfig",
+    "ConsumerConfig",
     "NameServers",
     "ProducerConfig",
     "parse_server",
@@ -118,6 +126,66 @@ class ClientConfig(CommonOptions):
         )
 
 
+class ConsumerConfig(ClientConfig):
+    """Reading: a client config plus the options of ranges and of a group's members."""
+
+    deadline_ms: int = Field(
+        60_000, ge=1_000, le=3_600_000, description="time a read may go without progress, ms"
+    )
+    in_flight: int = Field(4, ge=1, le=64, description="pulls that a read has in flight")
+    gap_policy: Literal["fail", "skip"] = Field(
+        "fail", description="what to do when retention removed records that are to be read"
+    )
+    consume_from: Literal["first", "last"] | Annotated[int, Field(ge=0)] = Field(
+        "last", description="where a queue without a committed offset begins; or a time, ms"
+    )
+    allocation: Literal["average", "circle", "hash"] = Field(
+        "average", description="how queues are shared among the members of a group"
+    )
+    batch_records: int = Field(32, ge=1, le=2**31 - 1, description="records of a batch")
+    pull_records: int = Field(32, ge=1, le=1_000, description="records that a pull asks for")
+    queue_records: int = Field(
+        1_000, ge=1, le=2**31 - 1, description="records not confirmed that end pulls of a queue"
+    )
+    queue_bytes: int = Field(
+        16 * _MIB, ge=1, le=2**31 - 1, description="bytes of bodies that do the same"
+    )
+    hold_ms: int = Field(
+        15_000, ge=0, le=60_000, description="a broker holds a pull at the end so long, ms"
+    )
+    heartbeat_ms: int = Field(30_000, ge=100, le=60_000, description="between heartbeats, ms")
+    rebalance_ms: int = Field(
+        20_000, ge=100, le=3_600_000, description="queues are allocated again after it, ms"
+    )
+    commit_ms: int = Field(
+        5_000, ge=100, le=3_600_000, description="positions are committed after it, ms"
+    )
+    max_retries: int = Field(
+        16, ge=0, le=10_000, description="returns of a record before it is a dead letter"
+    )
+    ordered: bool = Field(default=False, description="read only queues that are locked")
+    mode: Literal["clustering", "broadcasting"] = Field(
+        "clustering", description="each record for one member, or for every one"
+    )
+    offsets_file: str | None = Field(
+        None, description="positions of a member that gets every record"
+    )
+
+    def consumer_settings(self) -> ConsumerSettings:
+        """Return the plain settings of a group's member. Raises `errors.ConfigError`."""
+        return ConsumerSettings(**{f.name: getattr(self, f.name) for f in fields(ConsumerSettings)})
+
+    def reader_settings(self) -> ReaderSettings:
+        """Return the plain settings of a client that reads ranges. Raises `errors.ConfigError`."""
+        client = self.settings()
+        return ReaderSettings(
+            **{f.name: getattr(client, f.name) for f in fields(client)},
+            in_flight=self.in_flight,
+            deadline_ms=self.deadline_ms,
+            member=self.consumer_settings(),
+        )
+
+
 class ProducerConfig(CommonOptions):
     """Options of sending."""
 
@@ -134,6 +202,16 @@ class ProducerConfig(CommonOptions):
     )
     max_message_bytes: int = Field(
         4 * _MIB, ge=1, le=16 * _MIB, description="larger bodies are refused, bytes as sent"
+    )
+    max_in_flight: int = Field(
+        1_000, ge=1, le=1_000_000, description="records under way of `send_async`"
+    )
+    max_in_flight_bytes: int = Field(64 * _MIB, ge=1, le=2**40, description="bytes of their bodies")
+    avoid_slow: bool = Field(
+        default=False, description="avoid brokers for a while that were slow or failed"
+    )
+    trace: bool = Field(
+        default=False, description="send what became of a send to RMQ_SYS_TRACE_TOPIC"
     )
 
     def settings(self) -> ProducerSettings:

@@ -20,6 +20,7 @@ from rocketmq_client._wire.json_text import write_json
 from rocketmq_client._wire.properties import (
     DELAY,
     ORIGIN_MESSAGE_ID,
+    REPLY_TO_CLIENT,
     RETRY_TOPIC,
     UNIQ_KEY,
     decode_properties,
@@ -46,6 +47,19 @@ _LONGEST_TOPIC = 127
 _MOST_RETRIES = 16
 _COMMITS = 1
 """Bit in the flags of a pull that commits the group's offset."""
+_PASSED_ON = {
+    "a": "producerGroup",
+    "b": "topic",
+    "c": "defaultTopic",
+    "d": "defaultTopicQueueNums",
+    "e": "queueId",
+    "f": "sysFlag",
+    "g": "bornTimestamp",
+    "h": "flag",
+    "j": "reconsumeTimes",
+    "k": "unitMode",
+}
+"""Fields of a reply that its receiver gets, by their letters in the short header."""
 
 
 @dataclass(slots=True)
@@ -83,6 +97,7 @@ class EmbeddedBroker:
         self._booted_ms = 0
         self._handlers: dict[int, Callable[[Command, Channel], Command]] = {
             10: self._send,
+            12: self._find,
             14: self._query_offset,
             15: self._update_offset,
             17: self._create_topic,
@@ -102,6 +117,8 @@ class EmbeddedBroker:
             215: self._delete_topic,
             310: self._send,
             320: self._send,
+            324: self._reply,
+            325: self._reply,
             351: self._topic_config,
             **Administration(
                 name,
@@ -248,6 +265,26 @@ class EmbeddedBroker:
             fields["transactionId"] = unique.decode("utf-8", "replace")
         return answer(request, fields=fields)
 
+    def _reply(self, request: Command, channel: Channel) -> Command:
+        """Pass a reply on to the client that asked; it is not stored."""
+        long = request.code == 324
+        text = request.fields.get("properties" if long else "i", "")
+        properties = decode_properties(text.encode())
+        client = properties.get(REPLY_TO_CLIENT, "")
+        push = self.groups.client(client)
+        if push is None:
+            raise Refused(1, f"push reply message to {client}fail.")
+        names = dict(_PASSED_ON) if not long else {name: name for name in _PASSED_ON.values()}
+        fields = {name: request.fields.get(letter, "") for letter, name in names.items()}
+        fields |= {
+            "bornHost": address_text(channel.peer),
+            "storeHost": address_text(self.address),
+            "storeTimestamp": str(_now_ms()),
+            "properties": text + encode_properties({"PUSH_REPLY_TIME": str(_now_ms())}),
+        }
+        push(Command(326, self.groups.number(), fields, request.body, language="JAVA"))
+        return answer(request, fields={"msgId": "", "queueId": "0", "queueOffset": "0"})
+
     def _records(self, request: Command, channel: Channel) -> list[NewRecord]:
         long = request.code == 10
         if not request.body:
@@ -310,6 +347,20 @@ class EmbeddedBroker:
             "brokerVersionDesc": self.version,
         }
         return answer(request, body=write_json({"table": table}))
+
+    def _find(self, request: Command, _channel: Channel) -> Command:
+        """Find the records of a topic by a unique id; not by other keys."""
+        topic, name = request.fields.get("topic", ""), request.fields.get("key", "").encode()
+        queues = (index for (name_, _), index in self.storage.queues.items() if name_ == topic)
+        found = [
+            entry.data
+            for index in queues
+            for _, entry in index.from_offset(0)
+            if find_property(parse_record(entry.data, 0)[0].properties, UNIQ_KEY.encode()) == name
+        ]
+        if not found:
+            raise Refused(22, "can not find message, maybe time range not correct")
+        return answer(request, body=b"".join(found))
 
     # -- groups ---------------------------------------------------------------------------------
 

@@ -49,6 +49,7 @@ class Groups:
         self._members: dict[str, dict[object, tuple[Client, Notify]]] = {}
         self._locks: dict[tuple[str, str, int], tuple[str, int]] = {}
         self._producers: dict[str, dict[object, Notify]] = {}
+        self._clients: dict[str, tuple[object, Notify]] = {}
         self._numbers = itertools.count(1)
 
     def members(self, group: str) -> list[str]:
@@ -74,6 +75,7 @@ class Groups:
         self, channel: object, notify: Notify, client: Client, body: Mapping[str, Any]
     ) -> list[str]:
         """Register the members of a heartbeat that came over `channel`; return their groups."""
+        self._clients[client.client_id] = channel, notify
         for item in body.get("producerDataSet") or ():
             self._producers.setdefault(str(item.get("groupName", "")), {})[channel] = notify
         groups = []
@@ -108,9 +110,18 @@ class Groups:
         """Return how to ask a producer of the group, None without one."""
         return next(iter(self._producers.get(group, {}).values()), None)
 
+    def client(self, client_id: str) -> Notify | None:
+        """Return how to reach a client that sends heartbeats, None without it."""
+        return self._clients.get(client_id, (None, None))[1]
+
+    def number(self) -> int:
+        """Return a new number for a request to a client."""
+        return next(self._numbers)
+
     def leave(self, channel: object, group: str | None = None) -> None:
         """Remove the member from one group, or from all when its connection is closed."""
         if group is None:
+            self._clients = {name: at for name, at in self._clients.items() if at[0] != channel}
             for producers in self._producers.values():
                 producers.pop(channel, None)
         for name in [group] if group is not None else list(self._members):

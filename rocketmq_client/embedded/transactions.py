@@ -1,13 +1,15 @@
 """Half records of an embedded broker: committed, rolled back, or asked about.
 
 Belongs to the server's loop. A broker that is down asks no producer; it goes on when it is back.
-Unlike a genuine broker's, a half is asked about itself, not by a copy, and for ever.
+Unlike a genuine broker's, a half is asked about itself, not by a copy, and for ever. Like that of
+5.5.0, it forgets the ends of its last seconds when it is killed, but not the committed records.
 """
 
 from __future__ import annotations
 
 import asyncio
 import itertools
+import time
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -29,6 +31,8 @@ __all__ = ["HALVES", "Halves"]
 HALVES = "RMQ_SYS_TRANS_HALF_TOPIC"
 _COMMITTED, _ROLLED_BACK = 8, 12
 _KIND = 0xC
+_UNWRITTEN_S = 3.0
+"""Time for which an end is in the memory of the process only (`transactionOpBatchInterval`)."""
 
 
 class _Half(NamedTuple):
@@ -52,6 +56,7 @@ class Halves:
         self._storage, self._pulls, self._groups = storage, pulls, groups
         self._pause_s = pause_s
         self._open: dict[int, _Half] = {}
+        self._ended: list[tuple[float, int, _Half]] = []
         self._timers: dict[int, asyncio.TimerHandle] = {}
         self._numbers = itertools.count(1)
 
@@ -69,7 +74,10 @@ class Halves:
             self._wait_for(position)
 
     def end(self) -> None:
-        """Stop asking."""
+        """Stop asking; forget the ends of the last seconds."""
+        over = time.monotonic() - _UNWRITTEN_S
+        self._open |= {position: half for at, position, half in self._ended if at > over}
+        self._ended.clear()
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
@@ -87,6 +95,9 @@ class Halves:
         if decision not in {_COMMITTED, _ROLLED_BACK}:
             raise Refused(1, "the transaction stays open")
         del self._open[position]
+        over = time.monotonic() - _UNWRITTEN_S
+        self._ended = [item for item in self._ended if item[0] > over]
+        self._ended.append((time.monotonic(), position, half))
         self._timers.pop(position).cancel()
         if decision == _COMMITTED:
             properties = dict(half.properties)

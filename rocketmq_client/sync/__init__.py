@@ -1,6 +1,6 @@
 """Sync API: metadata, exact ranges, producers, group and pull consumers, administration.
 
-Works in the caller's thread; only group consumers and transactional producers start
+Works in the caller's thread; only group consumers, transactional producers and requesters start
 threads. `aio` has the same names for event loops; `_core` has the logic of both. Modules that
 Spark's executors do not receive are imported on first use.
 """
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rocketmq_client.sync.consumer import Consumer
     from rocketmq_client.sync.producer import Producer
     from rocketmq_client.sync.pulling import PullConsumer
+    from rocketmq_client.sync.requests import Requester
     from rocketmq_client.sync.transactions import TransactionalProducer
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "Producer",
     "PullConsumer",
     "RangeReader",
+    "Requester",
     "Session",
     "TransactionalProducer",
 ]
@@ -38,6 +40,7 @@ __getattr__ = lazy_names(
         ".consumer": ("Consumer",),
         ".producer": ("Producer",),
         ".pulling": ("PullConsumer",),
+        ".requests": ("Requester",),
         ".transactions": ("TransactionalProducer",),
     },
 )

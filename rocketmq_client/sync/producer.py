@@ -1,4 +1,4 @@
-"""Sync producer: single records, batches, one-way.
+"""Sync producer: single records, batches, one-way, in the background.
 
 `_core.sending` decides about retries. `aio.producer` is the asyncio version.
 """
@@ -7,18 +7,25 @@ from __future__ import annotations
 
 import itertools
 import secrets
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from rocketmq_client._core.sending import Place, Sending
+from rocketmq_client._core.sending_limits import Room, no_room
 from rocketmq_client.model import OutgoingMessage, ProducerSettings
 from rocketmq_client.sync._base import BlockingClient
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from concurrent.futures import Future
 
-    from rocketmq_client.model import ClientSettings, Queue, SendReceipt
+    from rocketmq_client.model import ClientSettings, Message, Queue, SendReceipt
 
 __all__ = ["Producer"]
+
+_WORKERS = 16
+"""Threads of `send_async`; each waits for one receipt."""
 
 
 class Producer(BlockingClient):
@@ -37,9 +44,12 @@ class Producer(BlockingClient):
     ) -> None:
         super().__init__(settings)
         prefix, numbers = secrets.token_hex(12).upper(), itertools.count(1)
+        options = producer or ProducerSettings()
+        self._room, self._changed = Room(options), threading.Condition()
+        self._workers: ThreadPoolExecutor | None = None
         self._sending = Sending(
             self._cluster,
-            producer or ProducerSettings(),
+            options,
             group,
             lambda: f"{prefix}{next(numbers) & 0xFFFFFFFF:08X}",
         )
@@ -71,6 +81,77 @@ class Producer(BlockingClient):
         words = (keys,) if isinstance(keys, str) else tuple(keys)
         message = OutgoingMessage(body, tags, words, dict(properties or {}), flag)
         return self._driver.run(self._sending.send(topic, message, queue, place))
+
+    def send_async(
+        self,
+        topic: str,
+        body: bytes,
+        *,
+        tags: str | None = None,
+        keys: str | Sequence[str] = (),
+        properties: Mapping[str, str] | None = None,
+        flag: int = 0,
+        queue: Queue | None = None,
+        order_key: str | None = None,
+        delay_level: int | None = None,
+        deliver_at_ms: int | None = None,
+        timeout_ms: int = 30_000,
+    ) -> Future[SendReceipt]:
+        """Send one record in the background, as `send` sends one, and return its future receipt.
+
+        Waits up to `timeout_ms` while `max_in_flight` records or `max_in_flight_bytes` bytes are
+        under way; then raises `errors.TooManyInFlight`, and the record is not sent. Records under
+        way are stored in any order. Errors of the send itself are in the future.
+        """
+        place = Place(order_key, delay_level, deliver_at_ms)
+        words = (keys,) if isinstance(keys, str) else tuple(keys)
+        message = OutgoingMessage(body, tags, words, dict(properties or {}), flag)
+        size = len(body)
+        with self._changed:
+            if not self._changed.wait_for(lambda: self._room.has(size), timeout_ms / 1000):
+                raise no_room(self._room, timeout_ms)
+            if self._workers is None:
+                self._workers = ThreadPoolExecutor(_WORKERS, "rocketmq-producer")
+            future = self._workers.submit(
+                self._driver.run, self._sending.send(topic, message, queue, place)
+            )
+            self._room.take(size)
+        future.add_done_callback(lambda _: self._give(size))
+        return future
+
+    def flush(self, timeout_ms: int | None = None) -> bool:
+        """Wait until no record of `send_async` is under way; return False if `timeout_ms` was too
+        short (None: no limit)."""
+        seconds = None if timeout_ms is None else timeout_ms / 1000
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._room.records, seconds)
+
+    def close(self) -> None:
+        """Wait for the records under way, then close all connections. Safe to call twice."""
+        if self._workers is not None:
+            self._workers.shutdown()
+        super().close()
+
+    def _give(self, size: int) -> None:
+        with self._changed:
+            self._room.give(size)
+            self._changed.notify_all()
+
+    def reply(
+        self,
+        request: Message,
+        body: bytes,
+        *,
+        tags: str | None = None,
+        keys: str | Sequence[str] = (),
+        properties: Mapping[str, str] | None = None,
+    ) -> None:
+        """Reply to a record that a requester has sent: its broker passes the reply on. Raises
+        `errors.ConfigError` for a record that is no request, and `errors.BrokerFailure` if the
+        requester is gone."""
+        words = (keys,) if isinstance(keys, str) else tuple(keys)
+        message = OutgoingMessage(body, tags, words, dict(properties or {}))
+        self._driver.run(self._sending.send_reply(request, message))
 
     def send_batch(
         self, topic: str, messages: Sequence[OutgoingMessage], *, queue: Queue | None = None

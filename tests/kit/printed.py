@@ -14,7 +14,7 @@ from typing import NamedTuple
 __all__ = ["Block", "Command", "blocks", "commands", "prints", "steps"]
 
 _FENCE = re.compile(r"^```(\w+)([^\n]*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-_STEP = re.compile(rf"{_FENCE.pattern}|^<!-- run: (.*?) -->$", re.DOTALL | re.MULTILINE)
+_STEP = re.compile(rf"{_FENCE.pattern}|^<!-- run:\s(.*?)\s-->$", re.DOTALL | re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,17 @@ class Block:
         """Reason for which no test runs the block, or ""."""
         found = re.search(r'not-run="([^"]+)"', self.words)
         return found[1] if found else ""
+
+    @property
+    def only_built(self) -> str:
+        """Reason for which the block is run, and the tasks that it makes are not, or ""."""
+        found = re.search(r'only-built="([^"]+)"', self.words)
+        return found[1] if found else ""
+
+    @property
+    def on_spark(self) -> bool:
+        """True if the block needs the reader's Spark session: tests/provider/spark runs it."""
+        return re.search(r"\bspark\.|writeStream|\bframe\.selectExpr", self.text) is not None
 
 
 class Command(NamedTuple):

@@ -12,7 +12,7 @@ from tests.system.behaviour.shells import LoopShell, OnLoop
 
 NAMES = (
     *("Admin", "Consumer", "Metadata", "Producer", "PullConsumer", "RangeReader"),
-    "TransactionalProducer",
+    *("Requester", "TransactionalProducer"),
 )
 
 
@@ -25,6 +25,7 @@ class Shell:
     Producer: Any
     PullConsumer: Any
     RangeReader: Any
+    Requester: Any
     TransactionalProducer: Any
 
     def __init__(self, name: str, module: Any, wrap: Any = lambda made: made) -> None:

@@ -14,12 +14,15 @@ import pytest
 
 from rocketmq_client import (
     Admin,
+    Consumer,
+    ConsumerSettings,
     Credentials,
     Metadata,
     Producer,
     ProducerSettings,
     PullConsumer,
     Queue,
+    Requester,
     Subscription,
     errors,
 )
@@ -391,3 +394,62 @@ def test_options_are_validated_at_once() -> None:
         SnodeSettings((), listen=("0.0.0.0", 1), pool_size=0, tls_cert_file="x")
     text = str(caught.value)
     assert all(name in text for name in ("name_servers", "advertise", "pool_size", "tls_cert_file"))
+
+
+def test_python_members_share_queues_and_reply_through_two_nodes(rocketmq, start) -> None:
+    one, two = start(name="one"), start(name="two")
+    first = ConsumerSettings(consume_from="first", commit_ms=100)
+    with (
+        Consumer(one.settings, "g", {"orders": ()}, consumer=first) as left,
+        Consumer(two.settings, "g", {"orders": ()}, consumer=first) as right,
+        Producer(two.settings) as producer,
+    ):
+
+        def shares() -> list[set[Queue]]:
+            return [{q for q in each.assignment if q.topic == "orders"} for each in (left, right)]
+
+        eventually(lambda: [len(share) for share in shares()] == [2, 2])
+        assert not set.intersection(*shares())
+        queues = sorted(set.union(*shares()))
+        receipts = [producer.send("orders", queue.key.encode(), queue=queue) for queue in queues]
+        assert [receipt.queue for receipt in receipts] == queues, "the queue that was chosen"
+        found = []
+        for member in (left, right):
+            for batch in member.batches(timeout_ms=2_000):
+                found += [message.body.decode() for message in batch.messages]
+                if len(found) in (2, 4):
+                    member.confirm(batch)
+                    break
+        assert sorted(found) == [queue.key for queue in queues]
+
+        def reply() -> None:
+            while not replies.is_set():
+                for member in (left, right):
+                    if batch := member.receive(50):
+                        for message in batch.messages:
+                            producer.reply(message, b"re: " + message.body)
+                        member.confirm(batch)
+
+        replies = threading.Event()
+        with ThreadPoolExecutor(1) as pool, Requester(one.settings) as requester:
+            work = pool.submit(reply)
+            try:
+                bodies = [
+                    requester.request("orders", b"%d" % n, timeout_ms=30_000).body for n in range(6)
+                ]
+            finally:
+                replies.set()
+                work.result(60)
+        assert bodies == [b"re: %d" % n for n in range(6)]
+
+
+def test_a_group_without_members_is_refused_as_by_a_broker(rocketmq, start) -> None:
+    with Raw(start().address) as client:
+        answer = client.ask(Command(38, 1, {"consumerGroup": "nothing"}))
+    assert (answer.code, answer.remark) == (1, "no consumer for this group, nothing")
+
+
+def test_defaults_are_those_of_the_documents() -> None:
+    settings = SnodeSettings((("ns", 9876),))
+    assert settings.listen == ("127.0.0.1", 11911)
+    assert settings.idle_ms == 120_000

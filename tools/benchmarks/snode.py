@@ -30,11 +30,13 @@ from tubemq_provider.engines.java import find_java
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+__all__ = ["WarmJava"]
+
 PASSES = Path(__file__).with_name("java") / "SnodePasses.java"
 SEND, BATCH, CONSUME = "send", "batches of 32", "consume"
 
 
-class _JavaClient:
+class WarmJava:
     """A warm JVM that makes one pass per call."""
 
     def __init__(self, classpath: str, name_servers: str) -> None:
@@ -126,7 +128,7 @@ def _measure(options: argparse.Namespace, stack: ExitStack) -> None:
     stack.callback(node.close)
     java = {}
     for path, address in (("direct", name_server), ("node", node.address)):
-        java[path] = _JavaClient(artifacts.classpath, address)
+        java[path] = WarmJava(artifacts.classpath, address)
         stack.callback(java[path].close)
     java["direct"].run("batch", "read", options.records, options.bytes, 32)
     for kind in (SEND, BATCH, CONSUME):
@@ -141,9 +143,7 @@ def _measure(options: argparse.Namespace, stack: ExitStack) -> None:
     _flow(options, java["node"], node)
 
 
-def _way(
-    kind: str, java: _JavaClient, node: _Node, options: argparse.Namespace
-) -> Callable[[], Rate]:
+def _way(kind: str, java: WarmJava, node: _Node, options: argparse.Namespace) -> Callable[[], Rate]:
     """Return a function for one pass; its processor time is the node's."""
     sent = options.records // 4
     words: dict[str, tuple[object, ...]] = {
@@ -160,7 +160,7 @@ def _way(
     return run
 
 
-def _flow(options: argparse.Namespace, java: _JavaClient, node: _Node) -> None:
+def _flow(options: argparse.Namespace, java: WarmJava, node: _Node) -> None:
     """Send single messages through the node; print its memory after each tenth of them."""
     done = 0
     while done < options.messages:

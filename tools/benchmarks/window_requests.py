@@ -42,11 +42,18 @@ __all__ = ["Cost", "cost_of_window", "main"]
 LAYOUTS = ((1, 4, 4), (10, 10, 100), (100, 10, 100), (100, 1, 100), (1, 100, 100))
 
 
+_WAIT_S = 0.003
+
+
 @dataclass
 class Cost:
-    """Cost of one window: requests by method, connections, seconds, and CPU of the process."""
+    """Cost of one window: requests by method, connections, seconds, and CPU of the process.
+
+    `waits` counts waits for replies of `_WAIT_S` or more: round trips, if they are simulated.
+    """
 
     requests: Counter[str] = field(default_factory=Counter)
+    waits: int = 0
     connections: int = 0
     seconds: float = 0.0
     cpu_seconds: float = 0.0
@@ -55,7 +62,8 @@ class Cost:
     def __str__(self) -> str:
         names = ", ".join(f"{name} {count}" for name, count in sorted(self.requests.items()))
         return (
-            f"{sum(self.requests.values())} requests over {self.connections} connections ({names})"
+            f"{sum(self.requests.values())} requests over {self.connections} connections "
+            f"({names}), {self.waits} waits"
         )
 
 
@@ -143,14 +151,31 @@ def counted() -> Iterator[Cost]:
         cost.connections += 1
         return opened(*arguments)
 
+    connection: Any = blocking.BlockingConnection
+    waits = {name: getattr(connection, name) for name in ("wait", "wait_all")}
+
+    def waiting(wait: Any) -> Any:
+        def waited(*arguments: Any) -> Any:
+            since = time.perf_counter()
+            try:
+                return wait(*arguments)
+            finally:
+                cost.waits += time.perf_counter() - since >= _WAIT_S
+
+        return waited
+
     codec: Any = type(TUBEMQ)
     began, cpu = time.perf_counter(), time.process_time()
     codec.encode, codec.encode_all = staticmethod(one), staticmethod(many)
     module: Any = blocking
     module._open = connect  # noqa: SLF001
+    for name, wait in waits.items():
+        setattr(connection, name, waiting(wait))
     try:
         yield cost
     finally:
+        for name, wait in waits.items():
+            setattr(connection, name, wait)
         codec.encode, codec.encode_all = staticmethod(encode), staticmethod(encode_all)
         module._open = opened  # noqa: SLF001
         cost.seconds = time.perf_counter() - began

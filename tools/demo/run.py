@@ -4,8 +4,8 @@ Starts an embedded TubeMQ (or RocketMQ, `--source=rocketmq`) of two brokers and 
 produces flights of 2013 into a topic, and runs an example Dag over them through Spark: an interval,
 the next one with data produced in between, the first one again, then a backfill of three past
 intervals, twice. At the end it compares the rows produced with the rows in Parquet, record by
-record; exit code 1 if they differ. Everything stays in `.demo/`, listens on loopback only, and is
-stopped at the end.
+record; exit code 1 if they differ. With `--routes` it writes fifty streams of a topic into fifty
+tables instead. Everything stays in `.demo/`, listens on loopback only, and is stopped at the end.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from pathlib import Path
 import report
 from components import REPOSITORY, DemoFailed, Folder, airflow_environment, console, say, step
 from flights import DataMissing, instants, write_sorted
+from routes import RoutesDemo, routes_environment
 from sources import SOURCES, DemoSource, Served
 
 from tools.devkit.airflow.api import AirflowApiError
@@ -148,7 +149,8 @@ def main() -> int:
     folder = Folder(options.folder)
     try:
         with ExitStack() as stack:
-            right = _demonstrate(options, folder, stack)
+            demonstrate = _demonstrate_routes if options.routes else _demonstrate
+            right = demonstrate(options, folder, stack)
             step("Stopping Airflow and the brokers")
         say(f"kept for you: {folder.lake} (Parquet), {folder.task_logs} (task logs)")
     except KeyboardInterrupt:
@@ -191,6 +193,43 @@ def _demonstrate(options: argparse.Namespace, folder: Folder, stack: ExitStack) 
     return _judge(demo, options)
 
 
+def _demonstrate_routes(options: argparse.Namespace, folder: Folder, stack: ExitStack) -> bool:
+    folder.claim()
+    source = SOURCES["tubemq"]
+    step(f"Starting {source.shape}")
+    served = stack.enter_context(source.serve(folder))
+    say(f"  {source.places(served)}")
+    step("Starting Airflow: database, API server, scheduler, Dag processor")
+    airflow = stack.enter_context(
+        running_airflow(
+            REPOSITORY / "dags",
+            root=folder.airflow,
+            connections={source.connection_id: source.connection(served)},
+            environment={
+                **airflow_environment(folder, options.every, options.engine, source.variables),
+                **routes_environment(folder, options.engine),
+            },
+            parallelism=2,
+        )
+    )
+    say(f"  watch it at {airflow.home.url} (no login), logs in {folder.task_logs}")
+    say(f"  the tables appear in {folder.lake.parent}")
+    demo = RoutesDemo(folder, served, airflow)
+    demo.play()
+    step("The result")
+    right = demo.judge()
+    console.print("[green]equal[/green]" if right else "[red]NOT EQUAL[/red]")
+    _stay(options, airflow)
+    return right
+
+
+def _stay(options: argparse.Namespace, airflow: AirflowStack) -> None:
+    if options.stay:
+        say(f"everything still runs: {airflow.home.url}; stop it with Ctrl-C")
+        with suppress(KeyboardInterrupt):
+            threading.Event().wait()
+
+
 def _judge(demo: Demo, options: argparse.Namespace) -> bool:
     """Show the table; return True if every window is right and nothing else is in the lake."""
     windows = demo.windows()
@@ -199,10 +238,7 @@ def _judge(demo: Demo, options: argparse.Namespace) -> bool:
     right = all(window.right for window in windows) and written == demo.produced
     verdict = "[green]equal[/green]" if right else "[red]NOT EQUAL[/red]"
     console.print(f"{verdict}: {demo.produced} records produced, {written} in Parquet")
-    if options.stay:
-        say(f"everything still runs: {demo.airflow.home.url}; stop it with Ctrl-C")
-        with suppress(KeyboardInterrupt):
-            threading.Event().wait()
+    _stay(options, demo.airflow)
     return right
 
 
@@ -214,6 +250,9 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make demo", description=__doc__.splitlines()[0])
     parser.add_argument(
         "--source", choices=tuple(SOURCES), default="tubemq", help="where the flights come from"
+    )
+    parser.add_argument(
+        "--routes", action="store_true", help="fifty streams of one topic into fifty tables"
     )
     parser.add_argument(
         "--every", choices=("day", "week", "month"), default="week", help="length of a window"

@@ -22,7 +22,7 @@ from typing import Any, Final
 from components import GROUP, REPOSITORY, TOPIC, Folder, run_command, say, serving
 from flights import STREAM_FIELD, TIME_FIELD
 
-__all__ = ["SOURCES", "DemoSource", "Served"]
+__all__ = ["SOURCES", "TUBEMQ", "DemoSource", "Served"]
 
 Served = Mapping[str, Any]
 """Content of a server's ready file."""
@@ -61,14 +61,14 @@ class DemoSource:
 # TubeMQ: the commands that a user would type
 
 
-_TUBEMQ: Final = (sys.executable, "-m", "tubemq_client.cli")
+TUBEMQ: Final = (sys.executable, "-m", "tubemq_client.cli")
 
 
 @contextmanager
 def _serve_tubemq(folder: Folder) -> Iterator[Served]:
     options = ("serve", "--brokers", "2", "--topic", f"{TOPIC}:2:2")
     say("$ tubemq " + " ".join(options))
-    with serving(folder, [*_TUBEMQ, *options]) as served:
+    with serving(folder, [*TUBEMQ, *options]) as served:
         yield served
 
 
@@ -85,7 +85,7 @@ def _produce_to_tubemq(folder: Folder, served: Served, start: datetime, end: dat
         *("--boundaries", folder.boundaries),
     )
     environment = {**os.environ, "TUBEMQ_MASTERS": served["masters"]}
-    records: int = run_command("tubemq", [*_TUBEMQ], arguments, environment)["records"]
+    records: int = run_command("tubemq", [*TUBEMQ], arguments, environment)["records"]
     return records
 
 

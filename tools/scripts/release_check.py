@@ -1,24 +1,32 @@
-"""Checks what would be published: `python -m tools.scripts.release_check [--quick] [EXTRA…]`.
+"""Checks what would be published: `python -m tools.scripts.release_check [--quick] [PART…]`.
 
-Builds the source archive, a pure wheel and, where cargo and cargo-zigbuild are, a wheel for glibc
-2.28; compares their contents, runs `twine check --strict` and `auditwheel show`, and installs each
-extra into an empty environment, where its first command has to work. `--quick` leaves out the
-environments and whatever needs a package index. Everything is made in `build/release`.
+Builds the source archive, a pure wheel, and a wheel for glibc 2.28 on each processor; compares
+their contents, runs `twine check --strict` and `auditwheel show`, decodes natively on each Python
+that is here, builds and tests from the unpacked source archive, runs the demo with the wheel, and
+installs each extra into an empty environment, where its first command has to work. Parts are names
+of extras, `base`, `pythons`, `archive` and `demo`; all by default. `--quick` leaves out whatever
+needs a package index. Everything is made in `build/release`.
+
+Needs cargo, and `rustup target add aarch64-unknown-linux-gnu` (or another compiler with that target
+as RUSTC); what cannot be built here is a problem, with its reason.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import platform
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
 import time
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from tools.scripts.environments import ROOT
 
@@ -27,6 +35,13 @@ __all__ = ["main", "problems_of"]
 FOLDER: Final = ROOT / "build" / "release"
 GLIBC: Final = "2.28"
 NATIVE: Final = "tubemq_client/_native.abi3.so"
+MACHINES: Final = ("x86_64", "aarch64")
+PYTHONS: Final = ("3.11", "3.12", "3.13")
+PACKAGES: Final = (
+    *("tubemq_client", "rocketmq_client", "rocketmq_snode", "tubemq_provider"),
+    *("pyspark_rocketmq", "pyspark_tubemq"),
+)
+_DECODES: Final = "from tubemq_client._wire import native; assert native.enabled()"
 NEEDED_TO_BUILD_TEST_AND_DEMO: Final = (
     "CONTRIBUTING.md",
     "Makefile",
@@ -85,45 +100,102 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the checks; return 1 if one failed."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("--quick", action="store_true", help="no environment, no package index")
-    parser.add_argument("--limit", type=float, default=900, help="seconds for each extra")
-    parser.add_argument("extras", nargs="*", help="only these extras", metavar="EXTRA")
+    parser.add_argument("--limit", type=float, default=900, help="seconds for each part")
+    parser.add_argument("parts", nargs="*", help="only these parts", metavar="PART")
     chosen = parser.parse_args(arguments)
-    wheels, archive = _build(quick=chosen.quick)
-    problems = problems_of(wheels, archive)
+    problems: list[str] = []
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    for old in FOLDER.glob("airflow_provider_tubemq*"):
+        shutil.rmtree(old) if old.is_dir() else old.unlink()
+    wheels, archive = _build()
+    if not chosen.quick:
+        for machine in MACHINES:
+            wheel = _native_wheel(machine)
+            if wheel is None:
+                problems.append(f"no wheel for {machine}: see above")
+            else:
+                wheels.append(wheel)
+    problems += problems_of(wheels, archive)
     if not chosen.quick:
         problems += _published(wheels, archive)
-        for extra in chosen.extras or FIRST:
-            problems += _tried(extra, wheels[-1], chosen.limit)
+        here = next((w for w in wheels if w.stem.endswith(platform.machine())), wheels[0])
+        parts: dict[str, Callable[[], list[str]]] = {
+            "pythons": lambda: _loaded(here),
+            "archive": lambda: _archive_works(archive, wheels[0], chosen.limit),
+            "demo": lambda: _demonstrated(archive, here, chosen.limit),
+            **{extra or "base": partial(_tried, extra, here, chosen.limit) for extra in FIRST},
+        }
+        for part in chosen.parts or parts:
+            problems += parts[part]()
     for problem in problems:
         print(f"PROBLEM: {problem}")
     print(f"release check: {len(problems)} problems; files are in {FOLDER.relative_to(ROOT)}")
     return int(bool(problems))
 
 
-def _build(*, quick: bool) -> tuple[list[Path], Path]:
-    """Return the wheels, a pure one first, and the source archive."""
-    for old in FOLDER.glob("airflow_provider_tubemq*"):
-        old.unlink()
-    build = [sys.executable, "-m", "hatchling", "build", "-d", str(FOLDER)]
+def _build() -> tuple[list[Path], Path]:
+    """Return the pure wheel and the source archive."""
     subprocess.run(
-        [*build, "-t", "wheel", "-t", "sdist"],
+        [
+            sys.executable,
+            "-m",
+            "hatchling",
+            "build",
+            "-d",
+            str(FOLDER),
+            "-t",
+            "wheel",
+            "-t",
+            "sdist",
+        ],
         cwd=ROOT,
         env=os.environ | {"TUBEMQ_NATIVE": "0"},
         check=True,
         timeout=300,
     )
-    (pure,) = FOLDER.glob("*.whl")
     (archive,) = FOLDER.glob("*.tar.gz")
-    if not quick:
-        native = {
-            "TUBEMQ_NATIVE": "1",
-            "TUBEMQ_NATIVE_GLIBC": GLIBC,
-            "TUBEMQ_NATIVE_LIMIT_S": "1200",
-        }
-        subprocess.run(
-            [*build, "-t", "wheel"], cwd=ROOT, env=os.environ | native, check=False, timeout=1300
-        )
-    return [pure, *(w for w in FOLDER.glob("*.whl") if w != pure)], archive
+    return list(FOLDER.glob("*.whl")), archive
+
+
+def _native_wheel(machine: str) -> Path | None:
+    """Build the wheel of a processor against the old glibc, and print what it needs of that."""
+    variables = {
+        "TUBEMQ_NATIVE": "1",
+        "TUBEMQ_NATIVE_GLIBC": GLIBC,
+        "TUBEMQ_NATIVE_MACHINE": machine,
+        "TUBEMQ_NATIVE_LIMIT_S": "3000",
+        "PATH": f"{_zig()}{os.pathsep}{os.environ['PATH']}",
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-d", str(FOLDER), "-t", "wheel"],
+        cwd=ROOT,
+        env=os.environ | variables,
+        check=False,
+        timeout=3100,
+    )
+    wheel = next(FOLDER.glob(f"*_{machine}.whl"), None)
+    if done.returncode or wheel is None:
+        return None
+    versions = sorted(set(re.findall(rb"\0GLIBC_2\.(\d+)(?=[.\0])", _library(wheel))), key=int)
+    print(f"{wheel.name}: needs GLIBC_2.{', 2.'.join(v.decode() for v in versions)}", flush=True)
+    return wheel
+
+
+def _zig() -> Path:
+    """Return the directory of cargo-zigbuild: the one in PATH, or an environment with it."""
+    if found := shutil.which("cargo-zigbuild"):
+        return Path(found).parent
+    folder = FOLDER / "zig"
+    if not (folder / "bin" / "cargo-zigbuild").exists():
+        install = _uv("pip", "install", "--quiet", "--python", str(folder / "bin" / "python"))
+        subprocess.run(_uv("venv", "--quiet", "--clear", str(folder)), check=True, timeout=60)
+        subprocess.run([*install, "cargo-zigbuild", "ziglang"], check=True, timeout=600)
+    return folder / "bin"
+
+
+def _library(wheel: Path) -> bytes:
+    with zipfile.ZipFile(wheel) as files:
+        return files.read(NATIVE) if NATIVE in files.namelist() else b""
 
 
 def problems_of(wheels: Sequence[Path], archive: Path) -> list[str]:
@@ -136,6 +208,8 @@ def problems_of(wheels: Sequence[Path], archive: Path) -> list[str]:
         tag = re.search(r"manylinux_2_(\d+)", wheel.name)
         if tag and int(tag[1]) > int(GLIBC.split(".")[1]):
             problems.append(f"{wheel.name}: needs a newer glibc than {GLIBC}")
+        if b"libpython" in _library(wheel):
+            problems.append(f"{wheel.name}: its decoder is linked to one release of Python")
     with tarfile.open(archive) as files:
         names = {name.partition("/")[2] for name in files.getnames()}
     absent = contents[0] - names
@@ -166,29 +240,111 @@ def _published(wheels: Sequence[Path], archive: Path) -> list[str]:
     ]
 
 
+def _environment(name: str, requirements: Sequence[str], release: str, limit_s: float) -> Path:
+    """Make an empty environment, and return its Python. Raises `_Failed`."""
+    python = FOLDER / f"try-{name}" / "bin" / "python"
+    make = _uv("venv", "--quiet", "--clear", "--no-python-downloads", "--python", release)
+    _run([*make, str(python.parents[1])], limit_s)
+    _run(_uv("pip", "install", "--quiet", "--python", str(python), *requirements), limit_s)
+    return python
+
+
+class _Failed(Exception):
+    """A command of a part failed; the text says which."""
+
+
+def _run(command: Sequence[str], limit_s: float, **options: Any) -> None:
+    options.setdefault("cwd", FOLDER)
+    try:
+        done = subprocess.run(command, check=False, timeout=limit_s, **options).returncode
+    except subprocess.TimeoutExpired:
+        raise _Failed(f"not done after {limit_s:.0f} s: {' '.join(command)[:200]}") from None
+    if done:
+        raise _Failed(f"failed: {' '.join(command)[:200]}")
+
+
+def _part(name: str, work: Callable[[], object]) -> list[str]:
+    """Run a part; return its problem, if it has one."""
+    started = time.monotonic()
+    try:
+        work()
+    except _Failed as why:
+        return [f"{name}: {why}"]
+    print(f"{name}: works, {time.monotonic() - started:.0f} s", flush=True)
+    return []
+
+
 def _tried(extra: str, wheel: Path, limit_s: float) -> list[str]:
     """Install an extra into an empty environment and run its first command."""
-    folder = FOLDER / f"try-{extra or 'base'}"
-    python = str(folder / "bin" / "python")
-    started = time.monotonic()
-    requirement = f"{wheel}[{extra}]" if extra else str(wheel)
-    steps = [
-        _uv("venv", "--quiet", "--clear", "--no-python-downloads", str(folder)),
-        _uv("pip", "install", "--quiet", "--python", python, requirement),
-        [python, "-I", "-c", FIRST[extra]],
-    ]
-    for command in steps:
-        left = limit_s - (time.monotonic() - started)
-        try:
-            done = subprocess.run(
-                command, cwd=folder.parent, check=False, timeout=max(1.0, left)
-            ).returncode
-        except subprocess.TimeoutExpired:
-            return [f"extra {extra or '(none)'}: not done after {limit_s:.0f} s"]
-        if done:
-            return [f"extra {extra or '(none)'}: failed: {' '.join(command[:4])[:200]}"]
-    print(f"extra {extra or '(none)'}: works, {time.monotonic() - started:.0f} s", flush=True)
-    return []
+
+    def work() -> None:
+        requirement = f"{wheel}[{extra}]" if extra else str(wheel)
+        python = _environment(extra or "base", [requirement], sys.executable, limit_s)
+        _run([str(python), "-I", "-c", FIRST[extra]], limit_s)
+
+    return _part(f"extra {extra or '(none)'}", work)
+
+
+def _loaded(wheel: Path) -> list[str]:
+    """Decode natively on each release of Python that is on this machine."""
+    problems = []
+    for release in PYTHONS:
+        found = subprocess.run(
+            _uv("python", "find", "--no-python-downloads", release),
+            capture_output=True,
+            check=False,
+            timeout=60,
+        )
+        if found.returncode:
+            print(f"Python {release}: not on this machine")
+            continue
+
+        def work(python: str = found.stdout.decode().strip(), release: str = release) -> None:
+            own = _environment(f"python-{release}", [str(wheel)], python, 300)
+            _run([str(own), "-I", "-c", _DECODES], 60)
+
+        problems += _part(f"Python {release}", work)
+    return problems
+
+
+def _unpacked(archive: Path) -> Path:
+    with tarfile.open(archive) as files:
+        files.extractall(FOLDER, filter="data")
+    return FOLDER / archive.name.removesuffix(".tar.gz")
+
+
+def _archive_works(archive: Path, pure: Path, limit_s: float) -> list[str]:
+    """Build the pure wheel from the unpacked archive, and run a room of its tests."""
+
+    def work() -> None:
+        folder = _unpacked(archive)
+        build = [sys.executable, "-m", "hatchling", "build", "-d", "dist", "-t", "wheel"]
+        _run(build, limit_s, cwd=folder, env=os.environ | {"TUBEMQ_NATIVE": "0"})
+        (built,) = (folder / "dist").glob("*.whl")
+        if zipfile.ZipFile(built).namelist() != zipfile.ZipFile(pure).namelist():
+            raise _Failed("the wheel built from it differs")
+        tests = [sys.executable, "-m", "pytest", "-q", "-n", "0", "tests/client/wire"]
+        _run(tests, limit_s, cwd=folder, env=os.environ | {"PYTHONPATH": str(folder)})
+
+    return _part("source archive", work)
+
+
+def _demonstrated(archive: Path, wheel: Path, limit_s: float) -> list[str]:
+    """Run the demo of the unpacked archive, with the packages of the wheel."""
+
+    def work() -> None:
+        folder = _unpacked(archive)
+        for package in PACKAGES:
+            shutil.rmtree(folder / package)
+        extras = f"{wheel}[airflow,spark,embedded,cli]"
+        python = _environment("demo", [extras], sys.executable, limit_s)
+        data = [*_uv("pip", "install", "--quiet", "--python", str(python), "--no-deps")]
+        _run([*data, "--require-hashes", "-r", "requirements/demo.lock"], limit_s, cwd=folder)
+        path = f"{python.parent}{os.pathsep}{os.environ['PATH']}"
+        variables = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"} | {"PATH": path}
+        _run([str(python), "tools/demo/run.py"], limit_s, cwd=folder, env=variables)
+
+    return _part("demo", work)
 
 
 if __name__ == "__main__":

@@ -76,11 +76,7 @@ class Registration:
 
         Raises `errors.ServerError` when the broker refuses.
         """
-        request = yield from self._register_request(methods.OP_REGISTER, read_status)
-        request.filterCondStr.extend(self.filters)
-        request.qryPriorityId = self.priority
-        if offset is not None:
-            request.currOffset = offset
+        request = yield from self.register_request(offset, read_status=read_status)
         reply = yield Call(self.broker.address, methods.REGISTER_PARTITION, request)
         if (yield from self.access.may_succeed_now(reply, self.client_id)):
             request.authInfo.CopyFrom(self.access.broker_auth())
@@ -90,7 +86,7 @@ class Registration:
 
     def unregister(self, *, consumed: bool = False) -> Conversation[None]:
         """Give the partition back; with `consumed` False the group's position does not change."""
-        request = yield from self._register_request(methods.OP_UNREGISTER, 0 if consumed else 1)
+        request = yield from self.unregister_request(consumed=consumed)
         reply = yield Call(self.broker.address, methods.REGISTER_PARTITION, request)
         self.check(reply, "unregister")
 
@@ -110,28 +106,14 @@ class Registration:
         client enforces a limit itself, so the broker need not. `unparsed`: the answer may be a
         `FetchReply`.
         """
-        request = _pb.GetMessageRequestC2B(
-            clientId=self.client_id,
-            partitionId=self.partition.partition_id,
-            groupName=self.group,
-            topicName=self.partition.topic,
-            lastPackConsumed=consumed,
-            manualCommitOffset=False,
-            escFlowCtrl=escape_limit,
-        )
+        request = self.fetch_request(consumed=consumed, escape_limit=escape_limit)
         method = methods.GET_MESSAGES_UNPARSED if unparsed else methods.GET_MESSAGES
         ticket: Ticket = yield Post(self.broker.address, method, request)
         return ticket
 
     def commit(self, *, consumed: bool = True) -> Conversation[Registered]:
         """Move the position past the batch in flight (or roll it back) and return the position."""
-        request = _pb.CommitOffsetRequestC2B(
-            clientId=self.client_id,
-            topicName=self.partition.topic,
-            partitionId=self.partition.partition_id,
-            groupName=self.group,
-            lastPackConsumed=consumed,
-        )
+        request = self.commit_request(consumed=consumed)
         reply = yield Call(self.broker.address, methods.COMMIT_OFFSET, request)
         self.check(reply, "commit")
         return Registered(reply.currOffset, reply.maxOffset)
@@ -147,6 +129,43 @@ class Registration:
         """
         return errors.for_code(
             reply.errCode or _FAILURE, reply.errMsg, where=f"{what} of {self.where}"
+        )
+
+    # Requests alone, for callers that send those of many partitions at once
+
+    def register_request(self, offset: int | None, *, read_status: int = 0) -> Conversation[Any]:
+        """Return the request of `register`."""
+        request = yield from self._register_request(methods.OP_REGISTER, read_status)
+        request.filterCondStr.extend(self.filters)
+        request.qryPriorityId = self.priority
+        if offset is not None:
+            request.currOffset = offset
+        return request
+
+    def unregister_request(self, *, consumed: bool = False) -> Conversation[Any]:
+        """Return the request of `unregister`."""
+        return self._register_request(methods.OP_UNREGISTER, 0 if consumed else 1)
+
+    def fetch_request(self, *, consumed: bool, escape_limit: bool = False) -> Any:
+        """Return the request of `post_fetch`."""
+        return _pb.GetMessageRequestC2B(
+            clientId=self.client_id,
+            partitionId=self.partition.partition_id,
+            groupName=self.group,
+            topicName=self.partition.topic,
+            lastPackConsumed=consumed,
+            manualCommitOffset=False,
+            escFlowCtrl=escape_limit,
+        )
+
+    def commit_request(self, *, consumed: bool = True) -> Any:
+        """Return the request of `commit`."""
+        return _pb.CommitOffsetRequestC2B(
+            clientId=self.client_id,
+            topicName=self.partition.topic,
+            partitionId=self.partition.partition_id,
+            groupName=self.group,
+            lastPackConsumed=consumed,
         )
 
     def _register_request(self, operation: int, read_status: int) -> Conversation[Any]:

@@ -72,6 +72,17 @@ class SharedRetentionChecks:
                 self._left.setdefault(store, set()).add(range_)
                 self._read.setdefault(store, {})
 
+    def expects_only(self, ranges: Iterable[OffsetRange]) -> bool:
+        """Return whether `ranges`, all of one store, are what is expected of it, and none read."""
+        expected = set(ranges)
+        store = next(iter(expected)).partition.store_key
+        return self._left.get(store) == expected and not self._read[store]
+
+    def proved(self, partition: Partition) -> None:
+        """Forget what is expected of the partition's store: nothing of it is missing."""
+        self._left.pop(partition.store_key, None)
+        self._read.pop(partition.store_key, None)
+
     def to_prove(self, read: FinishedRange, *, filtered: bool) -> list[FinishedRange]:
         """Return the ranges to prove now that `read` was read: none while others are expected."""
         store = read.range.partition.store_key
@@ -93,8 +104,7 @@ class SharedRetentionChecks:
         """Forget the reads of the partition's store, unless more of it is expected."""
         store = partition.store_key
         if not self._left.get(store):
-            self._left.pop(store, None)
-            self._read.pop(store, None)
+            self.proved(partition)
 
 
 def _unproven_ranges(all_read: Iterable[FinishedRange]) -> list[FinishedRange]:

@@ -20,6 +20,7 @@ from tubemq_client._core.pipeline import together
 from tubemq_client._core.range_end import RecordIdentity
 from tubemq_client._core.range_read import RangeRead, broker_of
 from tubemq_client._core.read_stats import ReadPolicy, ReadStats
+from tubemq_client._core.registration import Registration
 from tubemq_client._core.retention import SharedRetentionChecks
 from tubemq_client._io.client_base import ClientBase
 from tubemq_client._wire.native import announce
@@ -109,7 +110,9 @@ class ReaderBase(ClientBase):
         self._deadline_ms = deadline_ms
         self.stats = ReadStats()
         self._proofs = SharedRetentionChecks()
-        self._ahead = ReadAhead(self._decode, self.stats, self._beginning)
+        self._ahead = ReadAhead(
+            self._decode, self.stats, self._proofs, self._beginning, self._registering
+        )
         self._under_way: set[Any] = set()
         _READERS.add(self)
 
@@ -162,6 +165,14 @@ class ReaderBase(ClientBase):
         range_, policy, stats = subrange.range, subrange.policy, subrange.stats
         broker = yield from self._finding_broker(range_)
         return self._range_read(range_, broker, policy, stats, proofs=self._proofs)
+
+    def _registering(self, range_: OffsetRange) -> Conversation[Registration]:
+        """Return the registration under which a range is read with its store."""
+        broker = yield from self._finding_broker(range_)
+        group = self._pool.reader(self._pool.first_slot(range_))
+        client_id = self._ids.consumer(group, "Range")
+        access = self._session.access
+        return Registration(broker, range_.partition, group, client_id, access=access)
 
     def _read_subrange(self, broker: BrokerNode, subrange: Subrange) -> RangeRead:
         return self._range_read(subrange.range, broker, subrange.policy, subrange.stats)

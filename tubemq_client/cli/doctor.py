@@ -253,15 +253,20 @@ def _register(diagnosis: _Diagnosis) -> Iterator[Finding]:
             yield Finding("topic", target, "failed", str(error), hint)
         return
     except errors.TubeMQError as error:
-        yield Finding("register", "masters", "failed", str(error), _register_hint(error))
+        yield Finding("register", "masters", "failed", str(error), _register_hint(error, target))
         return
     yield Finding("register", "masters", "ok", "registered and left")
     yield from _topic(target, diagnosis.metadata)
 
 
-def _register_hint(error: errors.TubeMQError) -> str:
-    if isinstance(error, errors.AuthenticationFailed | errors.NotAuthorized):
-        return "check user, password and what the group may read (tubemq groups control)"
+def _register_hint(error: errors.TubeMQError, topic: str) -> str:
+    if isinstance(error, errors.NotAuthorized):
+        return (
+            f"let every group read the topic: tubemq topics modify {topic} --no-authorisation; "
+            "masters take no permission for the names with a dot under which ranges are read"
+        )
+    if isinstance(error, errors.AuthenticationFailed):
+        return "check user and password"
     if isinstance(error, errors.StandbyMaster):
         return "name every master in --masters: those given are stand-bys"
     if isinstance(error, errors.NetworkError) and "tls.cert_file" in str(error):
@@ -343,7 +348,7 @@ def _attempt(diagnosis: _Diagnosis, partition: Partition) -> Finding:
     try:
         return Finding("read", str(partition), "ok", _read_newest(diagnosis, partition))
     except errors.TubeMQError as error:
-        hint = "may the group read (--group; tubemq groups control)? is the broker up?"
+        hint = "is the broker up (tubemq brokers list)? may the group read (--group)?"
         return Finding("read", str(partition), "failed", str(error), hint)
 
 

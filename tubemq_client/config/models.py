@@ -24,7 +24,13 @@ from tubemq_client._wire.strings import (
 from tubemq_client.config.base import CommonOptions
 from tubemq_client.config.groups import Bound, FilterItem, GroupName, TopicName, Topics
 from tubemq_client.config.security import Auth, Tls
-from tubemq_client.model import Address, ClientSettings, ConsumerSettings, ProducerSettings
+from tubemq_client.model import (
+    Address,
+    ClientSettings,
+    ConsumerSettings,
+    ProducerSettings,
+    ReaderSettings,
+)
 
 __all__ = [
     "ClientConfig",
@@ -243,6 +249,16 @@ class ConsumerConfig(ClientConfig):
     def consumer_settings(self) -> ConsumerSettings:
         """Return the plain values of a group's member."""
         return ConsumerSettings(**{f.name: getattr(self, f.name) for f in fields(ConsumerSettings)})
+
+    def reader_settings(self) -> ReaderSettings:
+        """Return the plain values of a client that reads ranges."""
+        client = self.settings()
+        return ReaderSettings(
+            **{f.name: getattr(client, f.name) for f in fields(client)},
+            pool_size=self.pool_size,
+            deadline_ms=self.deadline_ms,
+            member=self.consumer_settings(),
+        )
 
 
 class ProducerConfig(ClientConfig):

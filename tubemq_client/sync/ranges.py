@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from tubemq_client import errors
 from tubemq_client._core.parallel_read import Subrange, Subranges, check_parallel
+from tubemq_client._core.pipeline import together
 from tubemq_client._io.reader_base import ReaderBase
 from tubemq_client.model import OffsetRange
 from tubemq_client.sync._base import BlockingClient
@@ -142,7 +143,11 @@ class RangeReader(ReaderBase, BlockingClient):
 
     def readable_from(self, range_: OffsetRange) -> int:
         """Return the first offset of `range_` with a readable record of the store."""
-        return self._driver.run(self._finding_data(range_))
+        return self.readable_from_each([range_])[0]
+
+    def readable_from_each(self, ranges: Iterable[OffsetRange]) -> list[int]:
+        """Return the answer of `readable_from` for each of several, asked at the same time."""
+        return self._driver.run(together([self._finding_data(range_) for range_ in ranges]))
 
     def _look(self, range_: OffsetRange) -> Generator[MessageBatch, None, None]:
         read = self._identities_of(range_, self._driver.run(self._finding_broker(range_)))

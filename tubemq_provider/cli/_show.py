@@ -20,6 +20,7 @@ from airflow.utils.providers_configuration_loader import providers_configuration
 from tubemq_client import errors
 from tubemq_client.terminal import visible, visible_json
 from tubemq_provider._airflow import AirflowException
+from tubemq_provider.windows.spaces import space_of
 
 Row = Mapping[str, object]
 
@@ -41,6 +42,7 @@ def command(function: Callable[[Any], int | None]) -> Callable[[Any], None]:
     def run(args: Any) -> None:
         os.environ[_CONTEXT] = "server"
         try:
+            name_kind(args)
             status = function(args)
         except (errors.TubeMQError, AirflowException) as exc:
             raise SystemExit(f"error: {visible(str(exc), lines=True)}") from exc
@@ -48,6 +50,23 @@ def command(function: Callable[[Any], int | None]) -> Callable[[Any], None]:
             raise SystemExit(status)
 
     return run
+
+
+def name_kind(args: Any) -> None:
+    """Put ``--source`` before the name of the group, as assets of that kind are named.
+
+    Raises `errors.ConfigError` for an unknown kind, and for a group of another one.
+    """
+    source, asset = getattr(args, "source", None), getattr(args, "asset", None)
+    if source is None:
+        return
+    space_of(source)
+    if asset is None:
+        return
+    kind, _, name = asset.partition(":") if ":" in asset.partition("/")[0] else ("", "", asset)
+    if kind not in ("", source):
+        raise errors.ConfigError(f"{asset} is of kind {kind!r}", subject="--source")
+    args.asset = f"{source}:{name}"
 
 
 def say(args: Any, rows: Sequence[Row], document: object = None) -> None:

@@ -29,7 +29,7 @@ from tubemq_provider.windows.cursor import newer_position
 from tubemq_provider.windows.lag import lag_between
 from tubemq_provider.windows.planning.retention import away_of
 from tubemq_provider.windows.protocols import Sink
-from tubemq_provider.windows.spaces import space_of
+from tubemq_provider.windows.spaces import FIRST_SOURCE, space_of
 
 if TYPE_CHECKING:
     from tubemq_provider.windows.spaces import Ends, OffsetSpace
@@ -149,10 +149,12 @@ def _lags(
 @command
 def check(args: Any) -> int:
     """Test everything that a task needs. Status 1 if something fails."""
-    conn_id = args.conn_id or TubeMQHook.default_conn_name
+    source = getattr(args, "source", None)
+    kind = hook_class(source or FIRST_SOURCE)
+    conn_id = args.conn_id or (kind or TubeMQHook).default_conn_name
     steps: list[tuple[str, Callable[[], str]]] = [
-        ("connection", lambda: _connection_text(_hook(conn_id))),
-        ("cluster", lambda: _reached(_hook(conn_id))),
+        ("connection", lambda: _connection_text(_hook(conn_id, source))),
+        ("cluster", lambda: _reached(_hook(conn_id, source))),
         ("state backend", _backend),
         ("ledger tables", _tables),
     ]
@@ -170,9 +172,11 @@ def _tried(name: str, step: Callable[[], str]) -> dict[str, str]:
         return {"check": name, "result": "failed", "what": f"{type(exc).__name__}: {exc}"}
 
 
-def _hook(conn_id: str) -> TestedHook:
-    """Return the hook of the connection's type; foreign types are read as the first kind's."""
-    kind = hook_class(TubeMQHook.get_connection(conn_id).conn_type or "") or TubeMQHook
+def _hook(conn_id: str, source: str | None) -> TestedHook:
+    """Return the hook of `source`, or of the connection's type; foreign types are read as the first
+    kind's."""
+    of_type = source or TubeMQHook.get_connection(conn_id).conn_type or ""
+    kind = hook_class(of_type) or TubeMQHook
     hook: TestedHook = kind(conn_id)
     return hook
 

@@ -25,6 +25,11 @@ _ASSET = _arg(
     help="the offsets asset: <cluster>/<topic>/<group>, as 'offsets list' shows it; a kind other "
     "than TubeMQ is put before it with a colon",
 )
+_SOURCE = _arg(
+    ("--source",),
+    help="kind of the topic: a built-in word or that of a plug-in, see 'tubemq plugins --kind "
+    "source'",
+)
 _ONE_ASSET = _arg(("--asset",), help="only this offsets asset, as 'offsets list' shows it")
 _CONN = _arg(
     ("--conn-id",), help="the connection (default: that of the kind, such as tubemq_default)"
@@ -140,8 +145,15 @@ EXAMPLES: Final = {
         f"tubemq windows coverage --sink {_DELTA}",
         f"tubemq windows coverage --sink {_DELTA} --start 2026-11-01T00:00:00Z",
     ),
-    "checks.lag": (f"tubemq lag {_GROUP}", f"tubemq lag {_GROUP} --watch 10"),
-    "checks.check": ("tubemq check --conn-id tubemq_default", f"tubemq check --sink {_DELTA}"),
+    "checks.lag": (
+        f"tubemq lag {_GROUP} --watch 10",
+        f"tubemq lag {_GROUP} --source kafka",
+    ),
+    "checks.check": (
+        "tubemq check --conn-id tubemq_default",
+        "tubemq check --source kafka --conn-id kafka_default",
+        f"tubemq check --sink {_DELTA}",
+    ),
     "tables.show_tables": (f"tubemq windows tables --sink {_DELTA}",),
     "tables.show_missed": (
         f"tubemq windows missed --sink {_DELTA} --routes routes.json",
@@ -164,9 +176,14 @@ def _action(name: str, text: str, function: str, *arguments: Arg) -> ActionComma
         name=name,
         help=text,
         func=lazy_load_command(f"tubemq_provider.cli.{function}"),
-        args=(*arguments, _OUTPUT, _VERBOSE),
+        args=(*arguments, *_of_kind(arguments), _OUTPUT, _VERBOSE),
         epilog=_examples(function),
     )
+
+
+def _of_kind(arguments: tuple[Arg, ...]) -> tuple[Arg, ...]:
+    """Return ``--source`` for commands on a group or a connection."""
+    return (_SOURCE,) if {_ASSET, _ONE_ASSET, _CONN} & {*arguments} else ()
 
 
 def _group(name: str, text: str, *commands: ActionCommand | GroupCommand) -> GroupCommand:
@@ -174,7 +191,7 @@ def _group(name: str, text: str, *commands: ActionCommand | GroupCommand) -> Gro
 
 
 _OFFSETS_COMMANDS = (
-    _action("list", "Groups and their positions", "offsets.list_groups"),
+    _action("list", "Groups and their positions", "offsets.list_groups", _SOURCE),
     _action(
         "show",
         "Position, end and lag, claims and newest event of a group",
@@ -277,7 +294,7 @@ def get_tubemq_commands() -> list[GroupCommand]:
             _action("lag", "Lag of a group", "checks.lag", *(_ASSET, _CONN, _WATCH, _LOOKS)),
             _action(
                 "check",
-                "Try configuration, cluster and sink; --conn-id may be of either kind",
+                "Try configuration, cluster and sink; --conn-id may be of any kind",
                 "checks.check",
                 *(_CONN, _SINK, _SINK_CONN),
             ),

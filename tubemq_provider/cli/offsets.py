@@ -18,7 +18,6 @@ from tubemq_provider.cli._show import changed, command, confirm, people, say
 from tubemq_provider.cli._sinks import sink_of
 from tubemq_provider.offsets.metadata_db import groups, open_group
 from tubemq_provider.offsets.position_reset import moved, named_offsets, stamp, standing
-from tubemq_provider.overview.ends import with_ends
 from tubemq_provider.overview.group_progress import GroupProgress, group_position, row_of
 from tubemq_provider.sinks.read import published_windows
 from tubemq_provider.windows.anchors import read_anchors
@@ -31,6 +30,7 @@ from tubemq_provider.windows.cursor import (
     past_epochs,
 )
 from tubemq_provider.windows.errors import DocumentError
+from tubemq_provider.windows.lag import with_ends
 from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.planning.claims import Claim, ClaimBook, rebuilt
 from tubemq_provider.windows.protocols import Document, Sink
@@ -47,7 +47,8 @@ _UNSEEN = (
 def list_groups(args: Any) -> None:
     """Print a row per group, also for one whose cursor was edited and cannot be read."""
     with groups() as every:
-        say(args, [row_of(group) for group in every])
+        kind = getattr(args, "source", None)
+        say(args, [row_of(group) for group in every if kind in (None, group.source)])
 
 
 @command

@@ -10,7 +10,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from os import PathLike
+from itertools import islice
+from os import PathLike, fspath
 from typing import Any
 
 import dagster as dg
@@ -24,7 +25,8 @@ from tubemq_provider.dagster.validation import (
     is_argument,
     refuse_unknown,
 )
-from tubemq_provider.ingest.arguments import IngestArguments
+from tubemq_provider.engines.function import PlannedWindow
+from tubemq_provider.ingest.arguments import OPTIONS, IngestArguments
 from tubemq_provider.ingest.columns import expected_columns
 from tubemq_provider.ingest.job import IngestJob, Interval
 from tubemq_provider.offsets.file import FileOffsetStore
@@ -38,14 +40,14 @@ from tubemq_provider.windows.errors import WindowNotReady, is_final
 from tubemq_provider.windows.policies import Policies
 from tubemq_provider.windows.protocols import Sink
 from tubemq_provider.windows.run.result import WindowResult
-from tubemq_provider.windows.spaces import space_of
+from tubemq_provider.windows.spaces import FIRST_SOURCE, space_of
 
 _NOT_READY_WAIT_S = 30
 _OBJECT_STORES = ("s3", "gs", "az")
 
 
 @dataclass(frozen=True, slots=True)
-class _Ingest:
+class Ingest:
     """Work of every run of one asset; `resource` and the window belong to the run."""
 
     name: str
@@ -53,6 +55,7 @@ class _Ingest:
     sink: Sink
     claims: bool
     open_table: Callable[[Route, str], Sink]
+    function: Callable[[PlannedWindow], object] | None = None
 
     def windows(
         self,
@@ -75,32 +78,23 @@ class _Ingest:
         key: str,
         interval: Interval,
     ) -> WindowResult:
-        arguments = self._of_cluster(resource)
         retry = context.op_execution_context.retry_number
-        sink, routes = self.sink, arguments.route_set
-        if routes is not None:
-            sink = RoutedSink(sink, routes, self.open_table)
-        samples = FileTimeline(resource.directory(arguments.topic, arguments.group))
+        store = self.store(resource, context.instance, f"{self.name}|{key}")
         with ExitStack() as stack:
-            job = IngestJob(
-                arguments,
-                resource.source(arguments.topic, arguments.group, arguments.filters),
-                sink,
-                stack,
-                interval=interval,
-                timeline=samples.load_timeline,
-            )
+            job = self.job(resource, interval, stack)
+            if self.function is not None:
+                job.read_with(self.function)
             progress_logger = job.progress_logger(context.log)
             try:
                 result = job.run(
-                    self._store(resource, context, f"{self.name}|{key}"),
+                    store,
                     attempt=f"{context.run.run_id}-{retry}",
                     # Without a pool Dagster lets two runs of an asset overlap.
                     serialised=self.claims,
                     observer=progress_logger,
                     # Materialising a partition again requests it. So does a retry of a step: the
                     # progress of the earlier try is unknown, and reading twice loses nothing.
-                    cleared=arguments.on_clear == "rewrite",
+                    cleared=self.arguments.on_clear == "rewrite",
                 )
             except BaseException:
                 job.cancel()
@@ -109,6 +103,18 @@ class _Ingest:
         for warning in result.warnings:
             context.log.warning(warning)
         return result
+
+    def job(self, resource: SourceResource, interval: Interval, stack: ExitStack) -> IngestJob:
+        """Return the job of one window, which `stack` closes."""
+        arguments, sink = self._of_cluster(resource), self.sink
+        routes = arguments.route_set
+        if routes is not None:
+            sink = RoutedSink(sink, routes, self.open_table)
+        samples = FileTimeline(resource.directory(arguments.topic, arguments.group))
+        source = resource.source(arguments.topic, arguments.group, arguments.filters)
+        return IngestJob(
+            arguments, source, sink, stack, interval=interval, timeline=samples.load_timeline
+        )
 
     def _of_cluster(self, resource: SourceResource) -> IngestArguments:
         """Return the arguments, with the resource's cluster.
@@ -125,13 +131,14 @@ class _Ingest:
             )
         return self.arguments.model_copy(update={"cluster": resource.cluster})
 
-    def _store(
-        self, resource: SourceResource, context: dg.AssetExecutionContext, task: str
+    def store(
+        self, resource: SourceResource, instance: dg.DagsterInstance, task: str
     ) -> FileOffsetStore:
+        """Return the store of the group's progress, for one task."""
         directory = resource.directory(self.arguments.topic, self.arguments.group)
         if not self.claims:
             return FileOffsetStore(directory, task=task)
-        return FileClaimStore(directory, task=task, over=partial(_is_over, context.instance))
+        return FileClaimStore(directory, task=task, over=partial(_is_over, instance))
 
 
 def _is_over(instance: dg.DagsterInstance, task: str) -> bool:
@@ -153,6 +160,7 @@ def build_tubemq_asset(
     catalog_properties: Mapping[str, str] | None = None,
     resource_key: str = "tubemq",
     max_retries: int = 20,
+    function: Callable[[PlannedWindow], object] | None = None,
     **options: Any,
 ) -> dg.AssetsDefinition:
     """Return an asset that ingests `topic` into `sink`, exactly once.
@@ -167,6 +175,7 @@ def build_tubemq_asset(
     :param catalog_properties: properties of an Iceberg catalog.
     :param max_retries: number of retries, 30 s apart, for a window that is not ready (its end not
         on disk yet, or not sampled yet).
+    :param function: reads the window in place of an engine, see `build_consume_asset`.
 
     `options` are arguments of the ingest operators, with the same names and meaning: `engine`,
     `verify`, `partition_by`, `schema_evolution`, `spark_conf`, `resolver`
@@ -202,7 +211,7 @@ def build_tubemq_asset(
             **of_route,
         )
 
-    ingest = _Ingest(name, arguments, opened_sink, claims, open_table)
+    ingest = Ingest(name, arguments, opened_sink, claims, open_table, function)
     asset_options["metadata"] = {
         **_definition_metadata(arguments, sink),
         **(asset_options.get("metadata") or {}),
@@ -290,15 +299,66 @@ def build_rocketmq_asset(
     )
 
 
+def build_consume_asset(
+    name: str,
+    *,
+    topic: str,
+    group: str,
+    markers: str | PathLike[str],
+    apply_function: Callable[..., object],
+    batch_size: int = 1_000,
+    **options: Any,
+) -> dg.AssetsDefinition:
+    """Return an asset that passes every record of a window to `apply_function`, in batches.
+
+    The window is the same in every try, whatever has arrived meanwhile; after the last batch it is
+    recorded as done in `markers`. If a run dies before, the next one passes the *same* window again
+    from its beginning, under the same ``window.window_id``: exactly once, if what the function
+    writes under that id replaces what an earlier try left, else at least once.
+
+    :param markers: where done windows are recorded: a directory that all runs share, or
+        ``s3://…``. A separate one for each group.
+    :param apply_function: called with a list of the client's messages and the `PlannedWindow`.
+    :param batch_size: messages per call.
+
+    `options` are those of `build_tubemq_asset` that select records. Raises `ConfigError` at once,
+    with every problem.
+    """
+    taken = sorted(each for each in options.keys() & OPTIONS.keys() if OPTIONS[each].writes)
+    problems = [f"{each} has no effect: records go nowhere" for each in taken]
+    if not callable(apply_function):
+        problems.append("apply_function: it cannot be called")
+    if batch_size < 1:
+        problems.append(f"batch_size: {batch_size} is not >= 1")
+    if problems:
+        raise ConfigError(problems, subject=f"asset {name!r}")
+
+    def read(window: PlannedWindow) -> None:
+        messages = window.messages()
+        while batch := list(islice(messages, batch_size)):
+            apply_function(batch, window)
+
+    options.setdefault("kinds", {"python", str(options.get("source", FIRST_SOURCE))})
+    return build_tubemq_asset(
+        name,
+        topic=topic,
+        group=group,
+        sink=f"markers:{fspath(markers)}",
+        engine="inline",
+        function=read,
+        **options,
+    )
+
+
 def _asset(
-    name: str, ingest: _Ingest, resource_key: str, max_retries: int, options: dict[str, Any]
+    name: str, ingest: Ingest, resource_key: str, max_retries: int, options: dict[str, Any]
 ) -> dg.AssetsDefinition:
     partitions = options.get("partitions_def")
     other_keys = options.pop("required_resource_keys", None) or ()
 
     def ingested(context: dg.AssetExecutionContext) -> dg.MaterializeResult:  # type: ignore[type-arg]
         resource: SourceResource = getattr(context.resources, resource_key)
-        with _in_dagsters_terms(max_retries):
+        with failing_in_dagsters_terms(max_retries):
             windows = ingest.windows(resource, context, partitions)
             return _materialized(context, windows, space_of(ingest.arguments.source).step)
 
@@ -310,7 +370,7 @@ def _asset(
 
 
 def _routed_assets(
-    name: str, ingest: _Ingest, resource_key: str, max_retries: int, options: dict[str, Any]
+    name: str, ingest: Ingest, resource_key: str, max_retries: int, options: dict[str, Any]
 ) -> dg.AssetsDefinition:
     """Return a multi-asset with an asset for each route, materialised by one read of a window."""
     routes = ingest.arguments.route_set
@@ -346,7 +406,7 @@ def _routed_assets(
         context: dg.AssetExecutionContext,
     ) -> Iterator[dg.MaterializeResult]:  # type: ignore[type-arg]
         resource: SourceResource = getattr(context.resources, resource_key)
-        with _in_dagsters_terms(max_retries):
+        with failing_in_dagsters_terms(max_retries):
             windows = ingest.windows(resource, context, partitions)
         for route in routes.routes:
             key = keys[route.pattern]
@@ -398,7 +458,7 @@ def _span(partitions: dg.TimeWindowPartitionsDefinition, key: str) -> tuple[date
 
 
 @contextmanager
-def _in_dagsters_terms(max_retries: int) -> Iterator[None]:
+def failing_in_dagsters_terms(max_retries: int) -> Iterator[None]:
     """Turn errors that may pass into a retry request, and permanent ones into a failure."""
     try:
         yield
@@ -422,15 +482,15 @@ def _materialized(
     version = dg.DataVersion(hashes[0] if len(hashes) == 1 else sha256_hex(hashes))
     if len(windows) > 1:
         for key, result in windows.items():
-            context.add_asset_metadata(_metadata(result, step), partition_key=key)
+            context.add_asset_metadata(window_metadata(result, step), partition_key=key)
         return dg.MaterializeResult(data_version=version)
     (result,) = windows.values()
     return dg.MaterializeResult(
-        metadata=_metadata(result, step), data_version=version if result.hash else None
+        metadata=window_metadata(result, step), data_version=version if result.hash else None
     )
 
 
-def _metadata(result: WindowResult, step: int) -> dict[str, Any]:
+def window_metadata(result: WindowResult, step: int) -> dict[str, Any]:
     """Return numbers that Dagster plots, and the whole result; `step` is the length of an entry."""
     gaps = (end - start for lost in result.gaps.values() for start, end in lost)
     return {

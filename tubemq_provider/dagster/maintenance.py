@@ -5,6 +5,7 @@ before and after. Stop the asset's runs first, except for `retire`, which is saf
 """
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from os import PathLike
 from typing import Any
 
@@ -12,6 +13,7 @@ import dagster as dg
 from pydantic import Field
 
 from tubemq_client.errors import ConfigError
+from tubemq_provider.dagster.observe import stored_positions
 from tubemq_provider.dagster.resource import SourceResource
 from tubemq_provider.ingest.maintenance import (
     beginning,
@@ -25,11 +27,13 @@ from tubemq_provider.ingest.maintenance import (
 )
 from tubemq_provider.offsets.file import FileOffsetStore
 from tubemq_provider.offsets.file_claims import FileClaimStore, claims_lead
+from tubemq_provider.offsets.position_reset import moved, named_offsets, standing
 from tubemq_provider.sinks.factory import sink_for
+from tubemq_provider.windows.lag import with_ends
 from tubemq_provider.windows.plan import WindowScope
 from tubemq_provider.windows.protocols import Sink
 from tubemq_provider.windows.run.epochs import stored_epoch
-from tubemq_provider.windows.spaces import filters_of
+from tubemq_provider.windows.spaces import filters_of, space_of
 
 _TASK = "upkeep"
 
@@ -50,6 +54,10 @@ class _Change(dg.Config):
     )
     unfix: str | None = Field(
         None, description="instant of a boundary that no published window touches: remove it"
+    )
+    show: bool = Field(default=False, description="change nothing, and show the progress")
+    offsets: str | None = Field(
+        None, description='next offset of every partition, as JSON: {"1:0": 2800, "1:1": 0}'
     )
     epoch: str | None = Field(
         None, description="name of an epoch to start, after the topic was recreated"
@@ -81,8 +89,9 @@ def build_tubemq_upkeep_job(
     `topic`, `group`, `sink`, `filters`, `claims` and `epoch` (None: the asset names none) are those
     of its asset, `sink_options` are passed to `sink_for`.
 
-    Configure one of ``retire`` (ids of brokers; ``retire_names`` where brokers have names),
-    ``unfix`` (an instant, RFC 3339) and ``epoch`` (a name, with ``begin`` and ``seen``) of its op
+    Configure one of ``show``, ``offsets`` (the position, set by hand), ``retire`` (ids of brokers;
+    ``retire_names`` where brokers have names), ``unfix`` (an instant, RFC 3339) and ``epoch`` (a
+    name, with ``begin`` and ``seen``) of its op
     ``change``. Raises the errors of Airflow's commands, and `ConfigError` if the asset's progress
     is stored with the other value of `claims`.
     """
@@ -91,6 +100,11 @@ def build_tubemq_upkeep_job(
     @dg.op(required_resource_keys={resource_key}, name="change")
     def change(context: dg.OpExecutionContext, config: _Change) -> None:
         resource: SourceResource = getattr(context.resources, resource_key)
+        if config.show and not _asked(config):
+            rows, metadata = _progress(resource, topic, group)
+            context.log.info(rows)
+            context.add_output_metadata(metadata)
+            return
         directory = resource.directory(topic, group)
         store = _store(directory, claims=claims)
         scope = WindowScope(
@@ -109,6 +123,17 @@ def build_tubemq_upkeep_job(
         change()
 
     return upkeep
+
+
+def _asked(config: _Change) -> list[str]:
+    """Return the changes that are asked for."""
+    changes = {
+        "retire": [*config.retire, *config.retire_names],
+        "unfix": config.unfix,
+        "epoch": config.epoch,
+        "offsets": config.offsets,
+    }
+    return [name for name, value in changes.items() if value]
 
 
 def _store(directory: str | PathLike[str], *, claims: bool) -> FileOffsetStore:
@@ -132,8 +157,10 @@ def _store(directory: str | PathLike[str], *, claims: bool) -> FileOffsetStore:
 def _changed(config: _Change, store: FileOffsetStore, scope: WindowScope, sink: Sink) -> str:
     """Make the change, and return a text with the state before and after."""
     gone: Sequence[int | str] = (*config.retire, *config.retire_names)
-    if sum(map(bool, (gone, config.unfix, config.epoch))) != 1:
-        raise ConfigError("give one of retire, unfix and epoch", subject="upkeep")
+    if len(_asked(config)) != 1 or config.show:
+        raise ConfigError("give one of show, offsets, retire, unfix and epoch", subject="upkeep")
+    if config.offsets:
+        return _moved(config.offsets, store, scope)
     if config.epoch:
         before = store.load_cursor()
         epochs = epochs_of(before, store.newest_position(), store.recent_events())
@@ -164,3 +191,24 @@ def _changed(config: _Change, store: FileOffsetStore, scope: WindowScope, sink: 
         book.retire(broker)
     about = f"epoch {scope.epoch!r}, {len(book.instants())} boundaries fixed"
     return f"{about}: retired were {retired}, are {broker_names([*retired, *gone])}"
+
+
+def _progress(resource: SourceResource, topic: str, group: str) -> tuple[str, dict[str, Any]]:
+    """Return position, stable end and lag of each partition, as text and as metadata."""
+    space = resource.source(topic, group).space
+    position = stored_positions(resource, topic, group)
+    rows = with_ends(position, resource.reachable_ends(topic, group, stable=True), space)
+    lag = sum(lag for row in rows if isinstance(lag := row.get("lag"), int))
+    text = "\n".join(", ".join(f"{name} {value}" for name, value in row.items()) for row in rows)
+    return text, {"lag": lag, "partitions": dg.MetadataValue.json(rows)}
+
+
+def _moved(offsets: str, store: FileOffsetStore, scope: WindowScope) -> str:
+    """Set the position, and return a text with the one before and after."""
+    event = store.newest_position()
+    space = space_of(scope.source)
+    cursor = standing(store.load_cursor(), event, scope.asset, space)
+    before = cursor.get("next", {})
+    given = named_offsets(beginning(offsets), before, space, subject="offsets")
+    store.store_cursor(moved(cursor, event, given, by="dagster", now=datetime.now(UTC)))
+    return f"the position was {before}, is {given}"

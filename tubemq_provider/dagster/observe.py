@@ -3,15 +3,18 @@
 Moves neither records nor progress.
 """
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from os import PathLike
 from typing import Any, Final
 
 import dagster as dg
 
+from tubemq_client.errors import ConfigError
 from tubemq_provider.dagster.resource import SourceResource
 from tubemq_provider.files.durable import read_document
+from tubemq_provider.ingest.validation import offsets_for_topic
 from tubemq_provider.offsets.file import CLAIMS_FILE, CURSOR_FILE
 from tubemq_provider.offsets.file_timeline import FileTimeline
 from tubemq_provider.sinks.factory import sink_for
@@ -20,6 +23,7 @@ from tubemq_provider.windows.canonical import parse_instant, rfc3339, sha256_hex
 from tubemq_provider.windows.coverage import Coverage, coverage, report
 from tubemq_provider.windows.lag import Lag, lag_between
 from tubemq_provider.windows.protocols import Marker, Sink
+from tubemq_provider.windows.spaces import FIRST_SOURCE, space_of
 from tubemq_provider.windows.time_resolvers.samples import instant_of
 from tubemq_provider.windows.time_resolvers.timeline import record_sample
 
@@ -138,7 +142,8 @@ def build_lag_check(
 
     @dg.asset_check(asset=asset, name="lag", required_resource_keys={resource_key})
     def check(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
-        lag = _lag(getattr(context.resources, resource_key), topic, group)
+        resource: SourceResource = getattr(context.resources, resource_key)
+        lag = _lag(resource, topic, group, stored_positions(resource, topic, group))
         return dg.AssetCheckResult(passed=lag.total <= max_lag, metadata={"lag": lag.total})
 
     return check
@@ -151,6 +156,7 @@ def build_lag_sensor(
     group: str,
     target: Any,
     min_lag: int = 1,
+    max_wait: float | None = None,
     resource_key: str = "tubemq",
     minimum_interval_seconds: int = 30,
 ) -> dg.SensorDefinition:
@@ -158,7 +164,9 @@ def build_lag_sensor(
     index entries behind the stable ends.
 
     It requests none while one of its runs is queued or in progress; after a failed run the next
-    look requests another.
+    look requests another. Its cursor has lag, position and since when there is lag, as JSON.
+
+    :param max_wait: seconds after which any lag requests a run. Default: never.
     """
 
     @dg.sensor(
@@ -173,15 +181,111 @@ def build_lag_sensor(
         unfinished = dg.RunsFilter(tags=tags, statuses=_UNFINISHED)
         if context.instance.get_runs(unfinished, limit=1):
             return dg.SkipReason("a run that this sensor requested has not ended")
-        lag = _lag(resource, topic, group)
-        if lag.total < min_lag:
-            return dg.SkipReason(f"lag {lag.total}, below {min_lag}")
-        return dg.RunRequest(tags=tags)
+        now = datetime.now(UTC).timestamp()
+        positions = stored_positions(resource, topic, group)
+        lag = _lag(resource, topic, group, positions)
+        since = _lagging_since(context.cursor, positions, now) if lag.total else None
+        noted = {"lag": lag.total, "position": positions, "since": since}
+        context.update_cursor(json.dumps(noted))
+        waited = 0.0 if since is None else now - since
+        if lag.total >= min_lag:
+            return dg.RunRequest(tags=tags)
+        if lag.total and max_wait is not None and waited >= max_wait:
+            return dg.RunRequest(tags=tags)
+        return dg.SkipReason(f"lag {lag.total}, below {min_lag}")
 
     return sense
 
 
-def _positions(resource: SourceResource, topic: str, group: str) -> dict[str, int]:
+def _lagging_since(cursor: str | None, positions: Mapping[str, int], now: float) -> float:
+    """Return since when, in seconds, looks have found lag behind this position."""
+    try:
+        noted = json.loads(cursor or "{}")
+        same = noted["position"] == positions and noted["since"] is not None
+        return float(noted["since"]) if same else now
+    except (ValueError, TypeError, LookupError):
+        return now  # a cursor that a user has edited
+
+
+def build_ready_sensor(
+    name: str,
+    *,
+    topic: str,
+    target: Any,
+    partitions: Sequence[str] = (),
+    until_offsets: Mapping[str, Any] | None = None,
+    group: str = "tubemq_ready",
+    source: str = FIRST_SOURCE,
+    resource_key: str = "tubemq",
+    minimum_interval_seconds: int = 30,
+) -> dg.SensorDefinition:
+    """Return a sensor that runs `target` once partitions can be read, up to given offsets.
+
+    It requests one run for each condition: its cursor and the run's key have the condition's hash.
+
+    :param partitions: partition keys such as ``["1:0", "2:0"]``. Default: those of `until_offsets`,
+        or else all that can be reached, at least one.
+    :param until_offsets: ``{"1:0": 2800}``, or the same under the topic's name: the stable end must
+        be at or beyond the offset.
+    :param group: consumer group for the look-ups.
+    :param source: kind of the topic, as of the resource.
+
+    Raises `ConfigError` at once, with every problem.
+    """
+    until = _until(name, topic, partitions, until_offsets or {}, source)
+    condition = sha256_hex({"topic": topic, "partitions": sorted(partitions), "until": until})
+
+    @dg.sensor(
+        name=name,
+        target=target,
+        required_resource_keys={resource_key},
+        minimum_interval_seconds=minimum_interval_seconds,
+    )
+    def sense(context: dg.SensorEvaluationContext) -> dg.RunRequest | dg.SkipReason:
+        if context.cursor == condition:
+            return dg.SkipReason("a run was requested for this condition")
+        resource: SourceResource = getattr(context.resources, resource_key)
+        ends = resource.reachable_ends(topic, group, stable=True)
+        reached = {partition.key: end.max_offset for partition, end in ends.items()}
+        waiting = [f"{key} cannot be read" for key in {*partitions, *until} - reached.keys()]
+        waiting += [
+            f"{key} ends at {reached[key]}, {offset} is wanted"
+            for key, offset in until.items()
+            if key in reached and reached[key] < offset
+        ]
+        if waiting or not reached:
+            return dg.SkipReason("; ".join(sorted(waiting)) or "no partition can be read yet")
+        context.update_cursor(condition)
+        return dg.RunRequest(run_key=f"{name}-{condition}", tags={_SENSOR_TAG: name})
+
+    return sense
+
+
+def _until(
+    name: str,
+    topic: str,
+    partitions: Sequence[str],
+    until_offsets: Mapping[str, Any],
+    source: str,
+) -> dict[str, int]:
+    """Return the offsets by partition key. Raises `ConfigError` with every problem."""
+    problems, until = [], dict[str, int]()
+    for key in partitions:
+        try:
+            space_of(source).partition(topic, key)
+        except ValueError as exc:
+            problems.append(f"partitions: {exc}")
+    try:
+        given = offsets_for_topic(until_offsets, topic, "until_offsets", source=source)
+        until = {key: int(offset) for key, offset in given.items()}
+    except ValueError as exc:
+        problems += str(exc).splitlines()
+    if problems:
+        raise ConfigError(problems, subject=f"sensor {name!r}")
+    return until
+
+
+def stored_positions(resource: SourceResource, topic: str, group: str) -> dict[str, int]:
     """Return the next offset of each partition; empty without a cursor. Runs with and without
     claims keep it in different files."""
     directory = resource.directory(topic, group)
@@ -190,10 +294,9 @@ def _positions(resource: SourceResource, topic: str, group: str) -> dict[str, in
     return {key: int(offset) for key, offset in newest.get("next", {}).items()}
 
 
-def _lag(resource: SourceResource, topic: str, group: str) -> Lag:
+def _lag(resource: SourceResource, topic: str, group: str, positions: Mapping[str, int]) -> Lag:
     space = resource.source(topic, group).space
     ends = resource.reachable_ends(topic, group, stable=True)
-    positions = _positions(resource, topic, group)
     return lag_between(ends, {each: positions.get(each.key) for each in ends}, space)
 
 

@@ -5,9 +5,10 @@ Opens connections only inside its methods; Dagster creates a resource for every 
 
 from __future__ import annotations
 
+import os
 import re
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
@@ -17,14 +18,17 @@ from pydantic import ConfigDict, Field
 
 import rocketmq_client.config
 import rocketmq_client.model
-from tubemq_client import ClientSettings
+import rocketmq_client.sync
+from tubemq_client import ClientSettings, Record
 from tubemq_client.config import ClientConfig, from_file
+from tubemq_client.errors import ConfigError
 from tubemq_client.model import Partition
-from tubemq_client.sync import Metadata
+from tubemq_client.sync import Metadata, Producer
 from tubemq_provider.files.durable import read_document
 from tubemq_provider.ingest.validation import ClusterAlias
 from tubemq_provider.offsets.file import CLAIMS_FILE, CURSOR_FILE, FileOffsetStore
 from tubemq_provider.sources.base import Source
+from tubemq_provider.sources.registry import config_of, open_source
 from tubemq_provider.sources.rocketmq.source import RocketMQSource
 from tubemq_provider.sources.tubemq.source import TubeMQSource
 from tubemq_provider.windows.spaces import Ends
@@ -62,10 +66,57 @@ class SourceResource(dg.ConfigurableResource):  # type: ignore[type-arg]
         # Earlier releases replaced each unsafe character by an underscore.
         return earlier if earlier != current and _is_of(earlier, names) else current
 
+    def send(self, topic: str, records: Iterable[Any]) -> Iterator[tuple[str, int]]:  # noqa: ARG002 - kinds that are written override it
+        """Send records in order; yield partition key and offset of each. Raises `ConfigError` for a
+        kind that is only read."""
+        raise ConfigError(
+            f"records cannot be sent to topics of {self.source(topic, 'none').space.source}",
+            subject="resource",
+        )
+
     def reachable_ends(self, topic: str, group: str, *, stable: bool) -> Mapping[Any, Ends]:
         """Return minimum and end offsets of the partitions whose brokers answer."""
         with self.source(topic, group) as source:
             return source.ends("stable" if stable else "latest")
+
+
+class PluginResource(SourceResource):
+    """Cluster of a source that another distribution brings, and the directory with the progress.
+
+    `options` are those of the source's own model, as the extra of an Airflow connection has them.
+    """
+
+    kind: str = Field(description="the plug-in's word, as source= of its assets")
+    options: dict[str, Any] = Field(
+        default_factory=dict, description="options of the source; no secrets"
+    )
+    options_from_env: dict[str, str] = Field(
+        default_factory=dict,
+        description="further options, such as passwords, each with its environment variable",
+    )
+
+    def settings(self) -> Any:
+        """Return the settings of the source, with the variables of the environment.
+
+        Raises `errors.ConfigError` that lists every problem, without a secret.
+        """
+        missing = [
+            f"{name}: the environment has no {variable}"
+            for name, variable in self.options_from_env.items()
+            if variable not in os.environ
+        ]
+        if missing:
+            raise ConfigError(missing, subject=f"resource of {self.kind}")
+        secrets = {name: os.environ[at] for name, at in self.options_from_env.items()}
+        return config_of(self.kind).parse({**self.options, **secrets}).settings()
+
+    def source(self, topic: str, group: str, filters: Sequence[str] = ()) -> Source:
+        """Return the source that windows of `group` are planned from and read.
+
+        Connects to nothing yet.
+        """
+        names = {"identity": self.cluster, "topic": topic, "group": group}
+        return open_source(self.kind, self.settings(), **names, filters=filters)
 
 
 class _ClientResource(SourceResource):
@@ -117,6 +168,14 @@ class TubeMQResource(_ClientResource):
             self.settings(), identity=self.cluster, topic=topic, group=group, filters=filters
         )
 
+    def send(self, topic: str, records: Iterable[Any]) -> Iterator[tuple[str, int]]:
+        """Send records of the client, or bodies, in order; yield partition key and offset of
+        each."""
+        made = (Record(each) if isinstance(each, bytes) else each for each in records)
+        with Producer(self.settings()) as producer:
+            for receipt in producer.send_many(topic, made):
+                yield receipt.partition.key, receipt.offset
+
     def ends(self, topic: str, group: str, *, stable: bool) -> Mapping[Partition, Ends]:
         """Return minimum and end offsets: one look-up per store. See `Metadata.ends`."""
         with Metadata(self.settings()) as metadata:
@@ -157,6 +216,22 @@ class RocketMQResource(_ClientResource):
         return RocketMQSource(
             self.settings(), identity=self.cluster, topic=topic, group=group, tags=filters
         )
+
+    def send(self, topic: str, records: Iterable[Any]) -> Iterator[tuple[str, int]]:
+        """Send messages of the client, or bodies, in order; yield queue key and offset of each."""
+        message = rocketmq_client.model.OutgoingMessage
+        with rocketmq_client.sync.Producer(self.settings()) as producer:
+            for each in records:
+                made = message(each) if isinstance(each, bytes) else each
+                receipt = producer.send(
+                    topic,
+                    made.body,
+                    tags=made.tags,
+                    keys=made.keys,
+                    properties=made.properties,
+                    flag=made.flag,
+                )
+                yield receipt.queue.key, receipt.offset
 
 
 def _folder(name: str) -> str:

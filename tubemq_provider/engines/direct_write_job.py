@@ -3,24 +3,31 @@
 In an object store tasks write under the prefix of the staging place itself, and files that no task
 commit names are left to `Sink.tidy`. In a directory they write next to the visible files: committed
 files are renamed to where the sink looks, and files of other task attempts are removed with the
-directory, so a duplicate of a task that still runs afterwards has nowhere to write to. This module
-must not judge counts, touch records, or publish anything.
+directory, so a duplicate of a task that still runs afterwards has nowhere to write to. Only the
+slices of a table that follows changes pass through the driver, at most `MOST_KEYS` keys of them.
+This module must not judge counts, or publish anything.
 """
 
 from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tubemq_client.errors import ConfigError
 from tubemq_provider.files.footers import fact_from_json
+from tubemq_provider.files.locations import Location, location_at, location_of
 from tubemq_provider.files.objects import is_remote
+from tubemq_provider.files.partitioned import staged_writer
 from tubemq_provider.files.writer import with_file_parts
+from tubemq_provider.rows.changes.reduction import Reducer
 from tubemq_provider.spark.direct_write_tasks import (
     OPTION,
+    SLICES,
     DirectWriteSource,
     TaskCommit,
     WriteTask,
@@ -32,16 +39,21 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from tubemq_provider.engines.spark_runtime import SparkRuntime
+    from tubemq_provider.windows.facts import FileFact
+    from tubemq_provider.windows.following import Following
     from tubemq_provider.windows.plan import WindowPlan
     from tubemq_provider.windows.protocols import Staging
 
 __all__ = [
     "accept_manifest",
+    "accept_slices",
     "collect_manifest",
     "direct_write_frame",
+    "make_directory",
     "move_into_place",
     "secrets_of",
     "staging_directory",
+    "write_reduced",
 ]
 
 _DIRECTORY = "_direct_write"
@@ -58,14 +70,20 @@ def direct_write_frame(
     quarantine: bool,
     kind: str,
     runtime: SparkRuntime,
+    following: Following | None = None,
 ) -> DataFrame:
     """Return the frame whose collection writes a window of a source of `kind`. With `target_bytes`
-    the splits share as many tasks as can run at once: small partitions then end up in one file."""
+    the splits share as many tasks as can run at once: small partitions then end up in one file.
+    With `following` it writes slices, see `accept_slices`."""
     tasks = runtime.slots(spark) if target_bytes else None
     by = None if staging.partition_by is None else staging.partition_by.to_json()
     ids = None if staging.field_ids is None else staging.field_ids.to_json()
+    directory, slices = staging_directory(staging), None
+    if following is not None:
+        slices, target_bytes = following.to_json(), None  # a file is of one split only
+        make_directory(f"{directory}/{SLICES}")
     order = WriteTask(
-        staging_directory(staging), storage_file, target_bytes, tasks, quarantine, kind, by, ids
+        directory, storage_file, target_bytes, tasks, quarantine, kind, by, ids, slices
     )
     runtime.register(spark, DirectWriteSource, secrets_of(options, storage_file))
     write_options = {**options, OPTION: order.to_json()}
@@ -87,6 +105,12 @@ def staging_directory(staging: Staging) -> str:
     return str(place)
 
 
+def make_directory(place: str) -> None:
+    """Make a place below one that tasks write to, if that is a directory."""
+    if not is_remote(place):
+        Path(place).mkdir(exist_ok=True)
+
+
 def collect_manifest(frame: DataFrame) -> list[TaskCommit]:
     """Run the one job of the window; return the task commits."""
     return [TaskCommit(**row.asDict()) for row in frame.collect()]
@@ -105,6 +129,77 @@ def accept_manifest(
         staging, [*sorted({row.path for row in manifest if row.path}), *counts.quarantined]
     )
     return counts
+
+
+def accept_slices(
+    plan: WindowPlan,
+    staging: Staging,
+    manifest: Sequence[TaskCommit],
+    following: Following,
+    *,
+    target_bytes: int | None,
+) -> IngestCounts:
+    """Add up the task commits, and write the last change of each key of all slices."""
+    counts = _counts(plan, manifest)
+    slices = location_at(f"{staging_directory(staging)}/{SLICES}", staging.options)
+    paths = [
+        row.path
+        for row in sorted(manifest, key=lambda each: (each.partition, each.start))
+        if row.path
+    ]
+    files, rows = write_reduced(
+        slices, paths, following, staging, plan.ranges, target_bytes=target_bytes
+    )
+    slices.clear()
+    move_into_place(staging, counts.quarantined)
+    return replace(counts, records=rows, files=files)
+
+
+def write_reduced(
+    slices: Location,
+    paths: Iterable[str],
+    following: Following,
+    staging: Staging | None,
+    keys: Iterable[str],
+    *,
+    target_bytes: int | None,
+) -> tuple[tuple[FileFact, ...], dict[str, int]]:
+    """Write the last change of each key from slices, whose `paths` are in the order of reading
+    within each partition; return the files, and the rows of each of the partitions `keys`. Without
+    a staging place rows are only counted.
+
+    Raises `ChangeOrderUnclear` for more keys than one process may have in memory.
+    """
+    import pyarrow.parquet as pq
+
+    reducer: Reducer | None = None
+    for path in dict.fromkeys(paths):
+        with slices.open(path) as source:
+            file = pq.ParquetFile(source)
+            if reducer is None:
+                reducer = Reducer(file.schema_arrow, following)
+            for batch in file.iter_batches():
+                reducer.add(batch.cast(reducer.schema))
+    rows = dict.fromkeys(keys, 0)
+    if reducer is None:
+        return (), rows
+    if staging is None:
+        for key, batches in reducer.by_partition(rows):
+            rows[key] = sum(batch.num_rows for batch in batches)
+        return (), rows
+    with staged_writer(
+        location_of(staging),
+        "part",
+        reducer.schema,
+        staging.partition_by,
+        staging.field_ids,
+        target_bytes=target_bytes,
+    ) as writer:
+        for key, batches in reducer.by_partition(rows):
+            for batch in batches:
+                rows[key] += batch.num_rows
+                writer.add(batch, batch.nbytes)
+    return with_file_parts(writer.files, writer.pieces), rows
 
 
 def move_into_place(staging: Staging, names: Sequence[str]) -> None:
@@ -130,7 +225,9 @@ def _counts(plan: WindowPlan, manifest: Sequence[TaskCommit]) -> IngestCounts:
     read = dict.fromkeys(plan.ranges, 0)
     pieces: dict[str, list[list[int]]] = {}
     gaps: dict[str, list[list[int]]] = {}
+    notices: Counter[str] = Counter()
     for row in manifest:
+        notices.update(json.loads(row.notices))
         records[row.partition] = records.get(row.partition, 0) + row.rows
         read[row.partition] = read.get(row.partition, 0) + row.read
         pieces.setdefault(row.partition, []).append([row.start, row.end])
@@ -146,4 +243,5 @@ def _counts(plan: WindowPlan, manifest: Sequence[TaskCommit]) -> IngestCounts:
         files=with_file_parts((fact_from_json(row.file) for row in manifest if row.file), manifest),
         quarantined=tuple(sorted(row.quarantined for row in manifest if row.quarantined)),
         read=read,
+        notices=dict(notices),
     )

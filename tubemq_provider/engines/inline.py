@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from tubemq_client.errors import ConfigError
@@ -188,6 +189,11 @@ class InlineEngine(Engine):
             if self._following is not None:
                 return reduced_schema(self._decoder.schema, self._following)
             return self._decoder.schema
+        return self._raw_schema
+
+    @cached_property
+    def _raw_schema(self) -> pa.Schema:
+        """Schema of records that are not decoded: built once, and used for each range."""
         return self._available.arrow_schema(self._columns)
 
     def _writer(self, location: Location, staging: Staging) -> StagedWriter | PartitionedWriter:

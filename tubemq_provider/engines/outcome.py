@@ -39,6 +39,7 @@ def counts_document(counts: IngestCounts) -> Document:
         "set_aside": list(counts.quarantined),
         "read": None if counts.read is None else dict(counts.read),
         "took_ms": counts.took_ms,
+        "notices": dict(counts.notices),
     }
 
 
@@ -56,6 +57,7 @@ def counts_from(document: Mapping[str, Any]) -> IngestCounts:
         quarantined=tuple(document["set_aside"]),
         read=document["read"],
         took_ms=document.get("took_ms"),
+        notices=document.get("notices", {}),
     )
 
 

@@ -9,35 +9,27 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack
 from copy import copy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from tubemq_client.errors import ConfigError
 from tubemq_client.model import CorruptRecords
 from tubemq_provider.files.columns import columns_of
 from tubemq_provider.files.locations import location_of
 from tubemq_provider.files.partitioned import staged_writer
 from tubemq_provider.files.quarantine import CORRUPT_FILE, QuarantineFile
-from tubemq_provider.files.writer import rows_by_key, with_file_parts
-from tubemq_provider.rows.changes.envelopes import Notice, parse_body
-from tubemq_provider.rows.changes.reduction import Reducer, reduced_schema
-from tubemq_provider.rows.decoding import (
-    BadRecord,
-    BadRecords,
-    RowDecoder,
-    partition_of,
-    window_decoder,
-)
+from tubemq_provider.files.writer import with_file_parts
+from tubemq_provider.rows.decoding import BadRecords, RowDecoder, window_decoder
+from tubemq_provider.rows.routing import GROUP_BYTES, NOWHERE, TableRows, Unrouted, combined
 from tubemq_provider.sinks.routed import Route, RoutedSink, TableStaging, refuse_other_rows
 from tubemq_provider.sources.base import ExpectingReader, RecordReader, Source
 from tubemq_provider.windows.errors import WindowError
 from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.policies import Policies
-from tubemq_provider.windows.protocols import Engine, IngestCounts, IngestWatch, Staging
+from tubemq_provider.windows.protocols import Engine, IngestCounts, IngestWatch, Sink, Staging
 from tubemq_provider.windows.spaces import FIRST_SOURCE
 
 if TYPE_CHECKING:
@@ -51,12 +43,8 @@ __all__ = ["RoutedEngine"]
 _ROW_GROUP_BYTES: Final = 4 * 1024 * 1024
 """Pending rows of one table; all tables of a window have theirs in memory."""
 _FILE_BYTES: Final = 128 * 1024 * 1024
-_GROUP_BYTES: Final = 16 * 1024 * 1024
-"""Bodies that are read before they are divided, so that a table gets few and large batches."""
 _CLOSING: Final = 4
 """Files that are finished at a time."""
-_NOWHERE: Final = "\0"
-"""Value of change records that are of no table, such as heartbeats."""
 
 
 class RoutedEngine(Engine):
@@ -83,15 +71,9 @@ class RoutedEngine(Engine):
         self._target_file_bytes = target_file_bytes or _FILE_BYTES
         self._compression = compression
         self._cancelled = threading.Event()
-        by = sink.routes.by
-        if sink.routes.format is None and by not in self._columns.names:
-            raise ConfigError(
-                f"by: {by!r} is none of {', '.join(self._columns.names)}, and for _table or "
-                "_database of change records 'format' is needed",
-                subject="routes",
-            )
+        sink.routes.division.check(self._columns)
         for route in sink.routes.routes:
-            _decoder(route, self._columns)  # validate before reading
+            decoder_of(route, self._columns)  # validate before reading
 
     @classmethod
     def for_source(
@@ -112,8 +94,9 @@ class RoutedEngine(Engine):
             **options,
         )
 
-    def into(self, sink: RoutedSink) -> RoutedEngine:
+    def into(self, sink: Sink) -> RoutedEngine:
         """Return the same engine for other tables of the routes."""
+        assert isinstance(sink, RoutedSink)
         other = copy(self)
         other._sink = sink  # noqa: SLF001
         return other
@@ -130,7 +113,10 @@ class RoutedEngine(Engine):
             self._open_reader(plan) as reader,
             ExitStack() as open_files,
         ):
-            division = _Division(plan, staging, bad_records, open_files)
+            unrouted = Unrouted(
+                self._sink.routes.by, self._sink.routes.unrouted, self._columns, self._corrupt.add
+            )
+            division = _Division(plan, staging, bad_records, open_files, unrouted)
             self._open_tables(self._sink.expected, division)
             self._sink.refuse_if_all_failed(staging)
             if isinstance(reader, ExpectingReader):
@@ -142,9 +128,7 @@ class RoutedEngine(Engine):
                 list(pool.map(_TableWriter.finish, writers))
             set_aside = len(self._corrupt)
             corrupt, last = reader.stats.corrupt + bad_records.count, dict(reader.stats.last)
-        notices: Counter[str] = Counter()
-        for kind, count in (("heartbeat", division.nowhere), ("unrouted", division.ignored)):
-            notices.update({kind: count} if count else {})
+        notices = Counter(division.unrouted.notices)
         for writer in writers:
             writer.table.counts = counts = writer.counts()
             notices.update(counts.notices)
@@ -152,19 +136,19 @@ class RoutedEngine(Engine):
             dict.fromkeys(plan.ranges, 0),
             division.size,
             division.gaps,
-            corrupt + sum(division.unrouted.values()) - division.nowhere - division.ignored,
+            corrupt + division.unrouted.set_aside,
             last=last,
             files=(),
             quarantined=(CORRUPT_FILE,) if set_aside else (),
             read=division.read,
             notices=dict(notices),
-            unrouted=dict(division.unrouted),
+            unrouted=dict(division.unrouted.counts),
         )
 
     def _groups(
         self, plan: WindowPlan, reader: RecordReader, division: _Division, watch: IngestWatch
     ) -> Iterator[pa.RecordBatch]:
-        """Read the window, and yield its records in batches of about `_GROUP_BYTES`, which may be
+        """Read the window, and yield its records in batches of about `GROUP_BYTES`, which may be
         of several partitions."""
         schema = self._columns.arrow_schema(self._columns.names)
         pending: list[pa.RecordBatch] = []
@@ -180,37 +164,31 @@ class RoutedEngine(Engine):
                 watch.on_read(plan, key, read[key], sum(read.values()))
                 pending.append(records)
                 waiting += batch.nbytes
-                if waiting >= _GROUP_BYTES:
-                    yield _combined(pending)
+                if waiting >= GROUP_BYTES:
+                    yield combined(pending)
                     pending, waiting = [], 0
             if found := [[gap.start, gap.end] for gap in reader.stats.gaps[known_gaps:]]:
                 division.gaps.setdefault(key, []).extend(found)
             watch.progress("range written")
         if pending:
-            yield _combined(pending)
+            yield combined(pending)
 
     def _divide(self, records: pa.RecordBatch, division: _Division) -> None:
         """Give each table its records."""
-        parts = self._parts(records)
+        parts = self._sink.routes.division.parts(records)
         self._open_tables([value for value, _ in parts if value is not None], division)
         for value, part in parts:
             writer = None if value is None else division.by_value.get(value)
             if writer is not None:
                 writer.add(part, division.bad_records)
-                continue
-            division.unrouted.update(dict(rows_by_key(part)))
-            if value == _NOWHERE:
-                division.nowhere += part.num_rows
-            elif self._sink.routes.unrouted == "ignore" or not self._sink.takes(value or ""):
-                division.ignored += part.num_rows
             else:
-                self._set_aside(part, value)
+                division.unrouted.add(part, value, wanted=self._sink.takes(value or ""))
 
     def _open_tables(self, values: Iterable[str], division: _Division) -> None:
         """Open the tables of values that have none yet and that a route takes."""
         plan, routed = division.plan, []
         for value in values:
-            if value not in division.by_value and value != _NOWHERE and self._sink.takes(value):
+            if value not in division.by_value and value != NOWHERE and self._sink.takes(value):
                 route = self._sink.routes.route_of(value)
                 routed += [] if route is None else [(route, value)]
         tables = self._sink.open_tables(division.staging, plan, routed)
@@ -218,7 +196,7 @@ class RoutedEngine(Engine):
             if table.address not in division.writers:
                 writer = _TableWriter(
                     table,
-                    _decoder(route, self._columns),
+                    decoder_of(route, self._columns),
                     route.following,
                     self._columns,
                     self._sink.guard,
@@ -227,66 +205,6 @@ class RoutedEngine(Engine):
                 writer.open(division.open_files, self._target_file_bytes, self._compression)
                 division.writers[table.address] = writer
             division.by_value[value] = division.writers[table.address]
-
-    def _parts(self, records: pa.RecordBatch) -> list[tuple[str | None, pa.RecordBatch]]:
-        """Return the records by their value, in the order of reading within each."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        if self._sink.routes.format is None:
-            values = records.column(self._sink.routes.by)
-        else:
-            values = pa.array(
-                [self._table_of(body) for body in records.column("value").to_pylist()], pa.string()
-            )
-        encoded = values.dictionary_encode(null_encoding="encode")
-        distinct = encoded.dictionary.to_pylist()
-        if len(distinct) == 1:
-            return [(distinct[0], records)]
-        order = pc.sort_indices(encoded.indices)  # stable
-        counts = {
-            item["values"]: item["counts"] for item in encoded.indices.value_counts().to_pylist()
-        }
-        parts, start = [], 0
-        for code, value in enumerate(distinct):
-            # A copy: a pending slice would keep all records in memory.
-            parts.append((value, records.take(order.slice(start, counts[code]))))
-            start += counts[code]
-        return parts
-
-    def _table_of(self, body: bytes | None) -> str | None:
-        """Return the table, or database, that a change record names; None if it does not decode."""
-        routes = self._sink.routes
-        try:
-            parsed = parse_body(routes.format or "", body or b"")
-        except ValueError:
-            return None
-        if isinstance(parsed, Notice):
-            if parsed.table is None:
-                return _NOWHERE
-            database, _, table = parsed.table.partition(".")
-            return database if routes.by == "_database" else table or database
-        change = parsed[0]
-        return change.database if routes.by == "_database" else change.table
-
-    def _set_aside(self, records: pa.RecordBatch, value: str | None) -> None:
-        """Apply the policy for records that no route takes. Raises `ConfigError`."""
-        routes = self._sink.routes
-        if routes.unrouted == "fail":
-            raise ConfigError(
-                f"no route takes records with {routes.by} {value!r}; add one, or '*', or set "
-                "unrouted='quarantine'",
-                subject="routes",
-            )
-        offset, number = self._columns.place
-        columns = ("partition", offset, number, "value")
-        cells = zip(*(records.column(name).to_pylist() for name in columns), strict=True)
-        for at, (key, first, message, body) in enumerate(cells):
-            reason = f"no route takes {routes.by} {value!r}"
-            entry = BadRecord(
-                partition_of(str(key)), int(first), at, int(message), body or b"", reason
-            )
-            self._corrupt.add(entry)
 
 
 @dataclass(slots=True)
@@ -297,27 +215,18 @@ class _Division:
     staging: Staging
     bad_records: BadRecords
     open_files: ExitStack
+    unrouted: Unrouted
     writers: dict[str, _TableWriter] = field(default_factory=dict)
     by_value: dict[str, _TableWriter] = field(default_factory=dict)
     read: dict[str, int] = field(init=False)
     size: int = 0
     gaps: dict[str, list[list[int]]] = field(default_factory=dict)
-    unrouted: Counter[str] = field(default_factory=Counter)
-    nowhere: int = 0
-    ignored: int = 0
 
     def __post_init__(self) -> None:
         self.read = dict.fromkeys(self.plan.ranges, 0)
 
 
-def _combined(batches: Iterable[pa.RecordBatch]) -> pa.RecordBatch:
-    import pyarrow as pa
-
-    (combined,) = pa.Table.from_batches(batches).combine_chunks().to_batches()
-    return combined
-
-
-class _TableWriter:
+class _TableWriter(TableRows):
     """Writer of one table's rows, and its counts. Without a try, because the table has the window
     or has failed, rows are only counted, and bad records quarantined. `guard` does what may fail
     because of the table."""
@@ -331,24 +240,16 @@ class _TableWriter:
         guard: Callable[[TableStaging, Callable[[], None]], None],
         plan: WindowPlan,
     ) -> None:
+        super().__init__(decoder, following, columns, plan.ranges)
         self.table = table
-        self._decoder = decoder
         self._columns = columns
         self._guard = guard
-        self._schema = columns.arrow_schema(columns.names) if decoder is None else decoder.schema
-        self._reducer = None
-        if following is not None:
-            self._reducer = Reducer(self._schema, following)
-            self._schema = reduced_schema(self._schema, following)
         self._output: Any = None
-        self._read = dict.fromkeys(plan.ranges, 0)
-        self._rows = dict.fromkeys(plan.ranges, 0)
-        self._bytes = 0
 
     def open(self, open_files: ExitStack, target_bytes: int, compression: str) -> None:
         """Open the files of the table's try."""
         if self.table.failed is None:
-            self._guard(self.table, lambda: self.table.sink.check_columns(self._schema))
+            self._guard(self.table, lambda: self.table.sink.check_columns(self.schema))
         staging = self.table.staging
         if staging is None:
             return
@@ -358,7 +259,7 @@ class _TableWriter:
                 staged_writer(
                     location_of(staging),
                     "part",
-                    self._schema,
+                    self.schema,
                     staging.partition_by,
                     staging.field_ids,
                     target_bytes=target_bytes,
@@ -370,30 +271,13 @@ class _TableWriter:
 
         self._guard(self.table, open_output)
 
-    def add(self, records: pa.RecordBatch, bad_records: BadRecords) -> None:
-        for key, count in rows_by_key(records):
-            self._read[key] += count
-        self._bytes += int(records.column("value").nbytes)
-        rows = records
-        if self._decoder is not None:
-            rows = self._decoder.rows(records.select(self._decoder.read_schema.names), bad_records)
-        if self._reducer is not None:
-            self._reducer.add(rows)
-        else:
-            self._write(rows)
-
     def finish(self) -> None:
         """Write what was reduced, and finish the files."""
-        if self._reducer is not None:
-            for _, batches in self._reducer.by_partition(self._rows):
-                for batch in batches:
-                    self._write(batch)
+        self.write_reduced()
         if self._output is not None and self.table.failed is None:
             self._guard(self.table, lambda: self._output.__exit__(None, None, None))
 
-    def _write(self, rows: pa.RecordBatch) -> None:
-        for key, count in rows_by_key(rows):
-            self._rows[key] += count
+    def _put(self, rows: pa.RecordBatch) -> None:
         if self._output is not None and self.table.failed is None:
             self._guard(self.table, lambda: self._output.add(rows, rows.nbytes))
 
@@ -402,19 +286,19 @@ class _TableWriter:
         has published other rows."""
         published = self.table.marker
         if published is not None:
-            refuse_other_rows(self.table.sink.identity, published, self._rows)
+            refuse_other_rows(self.table.sink.identity, published, self.rows)
         output = None if self.table.failed is not None else self._output
-        notices: Mapping[str, int] = {} if self._decoder is None else dict(self._decoder.notices)
         return IngestCounts(
-            self._rows,
-            self._bytes,
+            self.rows,
+            self.bytes,
             files=() if output is None else with_file_parts(output.files, output.pieces),
-            read=self._read,
-            notices=notices,
+            read=self.read,
+            notices=self.notices,
         )
 
 
-def _decoder(route: Route, columns: Any) -> RowDecoder | None:
+def decoder_of(route: Route, columns: ColumnSet) -> RowDecoder | None:
+    """Return the decoder of a route's records, None for those that stay as they are."""
     if route.decode is None:
         return None
     where = f"{route.pattern!r}: "

@@ -9,6 +9,8 @@ from __future__ import annotations
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final
 
+from tubemq_provider.files.arrays import binaries
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -34,4 +36,4 @@ def first_bodies(reader: Any, plan: WindowPlan) -> pa.BinaryArray:
                     break
         if sum(map(len, chunks)) >= _ENOUGH:
             break
-    return pa.concat_arrays(chunks) if chunks else pa.array([], pa.binary())
+    return pa.concat_arrays(chunks) if chunks else binaries([])

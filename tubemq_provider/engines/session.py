@@ -26,7 +26,9 @@ class SessionEngine(SparkEngine):
     ``minPartitions``. `transform` gets the frame of the window and returns the one to write, which
     must keep the column `partition`. `gap_policy`, `corrupt_records`: as for every engine;
     ``quarantine`` needs the direct write. `decode` turns bodies into typed rows, in the tasks that
-    read them; records that do not decode follow `corrupt_records`.
+    read them; records that do not decode follow `corrupt_records`. With `following` the files have
+    the last change of each key: each task reduces what it reads, this process the tasks' slices,
+    with the rows of a window's keys in memory.
 
     `direct_write`: tasks write the files themselves, which costs a fraction of the path through the
     JVM. ``auto`` means ``on``; ``off`` selects Spark's own writer, which needs a directory that

@@ -10,10 +10,12 @@ the kind of its session (`SparkRuntime`).
 
 from __future__ import annotations
 
+import json
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from copy import copy
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
@@ -26,8 +28,10 @@ except ImportError as exc:
 
 from tubemq_provider.engines.direct_write_job import (
     accept_manifest,
+    accept_slices,
     collect_manifest,
     direct_write_frame,
+    secrets_of,
     staging_directory,
 )
 from tubemq_provider.engines.frame_write_job import (
@@ -41,9 +45,11 @@ from tubemq_provider.engines.frame_write_job import (
     write_rows,
 )
 from tubemq_provider.engines.local_staging import local_staging
+from tubemq_provider.engines.routed_write_job import RoutedWrite
 from tubemq_provider.engines.sampling import first_bodies
 from tubemq_provider.engines.spark_runtime import (
     SparkRuntime,
+    T,
     full_read_conf,
     session_zone_conf,
     temporary_conf,
@@ -51,9 +57,12 @@ from tubemq_provider.engines.spark_runtime import (
 from tubemq_provider.engines.transforms import Transform, check_result, transform_of
 from tubemq_provider.rows.inference import NO_SCHEMA, infer
 from tubemq_provider.rows.spec import NEEDS_PARTITION, DecodeSpec
+from tubemq_provider.sinks.routed import RoutedSink
 from tubemq_provider.sources.registry import open_source
 from tubemq_provider.spark.credentials_file import storage_file
 from tubemq_provider.spark.formats import format_of
+from tubemq_provider.spark.routed_write_tasks import OPTION as ROUTED_WRITE
+from tubemq_provider.spark.routed_write_tasks import RoutedWriteSource, RoutedWriteTask
 from tubemq_provider.windows.errors import WindowError
 from tubemq_provider.windows.facts import rows_by_partition
 from tubemq_provider.windows.policies import Policies
@@ -65,8 +74,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from tubemq_provider.spark.task_metrics import ReportDirectory
+    from tubemq_provider.windows.following import Following
     from tubemq_provider.windows.plan import WindowPlan
-    from tubemq_provider.windows.protocols import IngestWatch, Staging
+    from tubemq_provider.windows.protocols import IngestWatch, Sink, Staging
 
 __all__ = ["EngineShape", "SparkEngine"]
 
@@ -96,6 +106,7 @@ class EngineShape(TypedDict, total=False):
     direct_write: Literal["auto", "on", "off"]
     target_file_bytes: int | None
     decode: DecodeSpec | None
+    following: Following | None
 
 
 class SparkEngine(Engine):
@@ -114,6 +125,7 @@ class SparkEngine(Engine):
         direct_write: Literal["auto", "on", "off"] = "auto",
         target_file_bytes: int | None = None,
         decode: DecodeSpec | None = None,
+        following: Following | None = None,
     ) -> None:
         self._settings = settings
         self._runtime = runtime
@@ -121,13 +133,15 @@ class SparkEngine(Engine):
         self._options = _checked(options or {})
         self._transform = None if transform is None else transform_of(transform)
         self._decode = decode
+        self._following = following
         self._options["failOnDataLoss"] = "true" if gap_policy == "fail" else "false"
         self._options["corruptRecords"] = "fail" if corrupt_records == "fail" else "drop"
         self._direct = direct_write != "off"
         self._target_file_bytes = target_file_bytes
         self._quarantine = corrupt_records == "quarantine"
         self._check_direct_write(direct_write)
-        self._running: _Running | None = None
+        self._sink: RoutedSink | None = None
+        self._running: list[_Running] = []
         self._cancelled = threading.Event()
 
     def _check_direct_write(self, direct_write: str) -> None:
@@ -140,6 +154,8 @@ class SparkEngine(Engine):
             problems.append("corrupt_records='quarantine' needs the direct write")
         if not self._keeps_partition():
             problems.append(NEEDS_PARTITION)
+        if self._following is not None and (not self._direct or self._transform is not None):
+            problems.append("a table that follows changes needs the direct write, and no transform")
         if problems:
             raise ConfigError(problems, subject=f"{self.name} engine")
 
@@ -162,6 +178,28 @@ class SparkEngine(Engine):
         self._stop_if_cancelled(plan)
         if next(plan.reads(), None) is None:
             return IngestCounts(records=dict.fromkeys(plan.ranges, 0), pieces={})
+        return self._in_session(
+            plan, watch, lambda spark: self._run_write(spark, plan, staging, watch)
+        )
+
+    def ingest_tables(
+        self,
+        plan: WindowPlan,
+        task: RoutedWriteTask,
+        storage: Mapping[str, str],
+        watch: IngestWatch,
+    ) -> list[Any]:
+        """Write the records of `plan` into the places of `task`, opened with the options in
+        `storage` (JSON by path); return what the tasks report. Raises as `ingest`."""
+        self._stop_if_cancelled(plan)
+        return self._in_session(
+            plan, watch, lambda spark: self._collect_tables(spark, plan, task, storage, watch)
+        )
+
+    def _in_session(
+        self, plan: WindowPlan, watch: IngestWatch, body: Callable[[SparkSession], T]
+    ) -> T:
+        """Run `body` in the session. Raises the client's error that made a task fail."""
         try:
             spark = self._runtime.open(plan.hash)
         except Exception as error:
@@ -173,9 +211,7 @@ class SparkEngine(Engine):
             watch.on_page(page)
         watch.progress("session started")
         try:
-            counts = self._runtime.run_isolated(
-                spark, lambda: self._run_write(spark, plan, staging, watch), self.cancel
-            )
+            result = self._runtime.run_isolated(spark, lambda: body(spark), self.cancel)
         except Exception as error:
             self._stop_if_cancelled(plan, error)
             ours = from_text(str(error)) or self._runtime.hint_for(str(error))
@@ -184,7 +220,7 @@ class SparkEngine(Engine):
             # Keep the class: retry policies use it to find errors that no retry can fix.
             raise ours from error
         watch.progress("records counted")
-        return counts
+        return result
 
     def cancel(self) -> None:
         """Make a running `ingest` fail soon, and any later one at once. Returns within a second.
@@ -201,7 +237,8 @@ class SparkEngine(Engine):
         """Cancel the window's jobs until its ingest has ended: Spark does not remember the
         cancellation of a group without jobs, so once is not enough while a frame is being
         planned."""
-        while (running := self._running) is not None:
+        while self._running:
+            running = self._running[-1]
             self._runtime.interrupt(running.spark, running.group)
             if running.ended.wait(_CANCEL_AGAIN_S):
                 return
@@ -210,9 +247,20 @@ class SparkEngine(Engine):
         """Stop what this engine has started; a session that was active before keeps running."""
         self._runtime.stop()
 
+    def into(self, sink: Sink) -> SparkEngine:
+        """See `Engine.into`."""
+        assert isinstance(sink, RoutedSink)
+        if not self._direct:
+            raise ConfigError("routes need the direct write", subject=f"{self.name} engine")
+        other = copy(self)
+        other._sink = sink  # noqa: SLF001
+        return other
+
     def _run_write(
         self, spark: SparkSession, plan: WindowPlan, staging: Staging, watch: IngestWatch
     ) -> IngestCounts:
+        if self._sink is not None:
+            return self._write_tables(self._sink, spark, plan, staging, watch)
         if not self._direct:
             with local_staging(staging) as local:
                 return self._write_by_spark(spark, plan, local, watch)
@@ -237,12 +285,62 @@ class SparkEngine(Engine):
                 quarantine=self._quarantine,
                 kind=self._kind,
                 runtime=self._runtime,
+                following=self._following,
             )
             watch.progress("frame loaded")
             self._stop_if_cancelled(plan)
             manifest = collect_manifest(frame)
             watch.progress("files written")
-        return accept_manifest(plan, staging, manifest)
+        if self._following is None:
+            return accept_manifest(plan, staging, manifest)
+        return accept_slices(
+            plan, staging, manifest, self._following, target_bytes=self._target_file_bytes
+        )
+
+    def _write_tables(
+        self,
+        sink: RoutedSink,
+        spark: SparkSession,
+        plan: WindowPlan,
+        staging: Staging,
+        watch: IngestWatch,
+    ) -> IngestCounts:
+        """Begin the tables, let tasks write their files, and accept these."""
+        write = RoutedWrite(
+            sink,
+            plan,
+            staging,
+            kind=self._kind,
+            quarantine=self._quarantine,
+            target_bytes=self._target_file_bytes,
+        )
+        task = write.begin()
+        watch.progress("tables begun")
+        return write.accept(self._collect_tables(spark, plan, task, write.storage, watch))
+
+    def _collect_tables(
+        self,
+        spark: SparkSession,
+        plan: WindowPlan,
+        task: RoutedWriteTask,
+        storage: Mapping[str, str],
+        watch: IngestWatch,
+    ) -> list[Any]:
+        """Run the one Spark job of the window, whose tasks write the files of all tables."""
+        with (
+            self._reading(plan) as options,
+            storage_file(storage) as opens,
+            self._job(spark, plan, watch),
+        ):
+            self._runtime.register(spark, RoutedWriteSource, secrets_of(options, opens))
+            order = replace(task, storage_file=opens, tasks=self._runtime.slots(spark)).to_json()
+            source = spark.read.format(RoutedWriteSource.name())
+            frame = source.options(**{**options, ROUTED_WRITE: order}).load()
+            watch.progress("frame loaded")
+            self._stop_if_cancelled(plan)
+            documents = [json.loads(row["document"]) for row in frame.collect()]
+            watch.progress("files written")
+        return documents
 
     @contextmanager
     def _reading(self, plan: WindowPlan) -> Iterator[dict[str, str]]:
@@ -340,11 +438,12 @@ class SparkEngine(Engine):
 
     @contextmanager
     def _cancellable(self, spark: SparkSession, plan: WindowPlan) -> Iterator[None]:
-        running = self._running = _Running(spark, plan.window_id)
+        running = _Running(spark, plan.window_id)
+        self._running.append(running)
         try:
             yield
         finally:
-            self._running = None
+            self._running.remove(running)
             running.ended.set()
 
     def _transformed(self, frame: DataFrame) -> DataFrame:

@@ -16,6 +16,7 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from copy import copy
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Final
@@ -34,6 +35,7 @@ from tubemq_provider.engines.cluster_mode import (
     supervisor_command,
 )
 from tubemq_provider.engines.outcome import counts_from, error_from
+from tubemq_provider.engines.routed_write_job import RoutedWrite
 from tubemq_provider.engines.spark_runtime import (
     CONNECT_VARIABLES,
     launch_environment,
@@ -46,6 +48,7 @@ from tubemq_provider.engines.supervisor import end_driver
 from tubemq_provider.engines.yarn import Yarn
 from tubemq_provider.files.locations import location_of
 from tubemq_provider.files.objects import is_remote
+from tubemq_provider.sinks.routed import RoutedSink
 from tubemq_provider.spark.credentials_file import secret_file
 from tubemq_provider.windows.errors import WindowError
 from tubemq_provider.windows.protocols import Engine, IngestCounts, Suspended
@@ -53,7 +56,7 @@ from tubemq_provider.windows.spaces import FIRST_SOURCE
 
 if TYPE_CHECKING:
     from tubemq_provider.windows.plan import WindowPlan
-    from tubemq_provider.windows.protocols import Document, IngestWatch, Staging
+    from tubemq_provider.windows.protocols import Document, IngestWatch, Sink, Staging
 
 __all__ = ["SubmitEngine"]
 
@@ -120,12 +123,29 @@ class SubmitEngine(Engine):
         self._suspends = False
         self._expected: str | None = None
         self._child: subprocess.Popen[bytes] | None = None
+        self._others: list[SubmitEngine] = []
+        self._sink: RoutedSink | None = None
+        self._write: RoutedWrite | None = None
         self._cancelled = threading.Event()
 
     @property
     def name(self) -> str:
         """``submit``."""
         return "submit"
+
+    def into(self, sink: Sink) -> SubmitEngine:
+        """See `Engine.into`. The next try of a window with routes reads it again: what an
+        application wrote for its tables can be accepted only by the try that began them."""
+        assert isinstance(sink, RoutedSink)
+        if is_cluster(self._conf):
+            raise ConfigError(
+                "routes need a driver on this machine: spark.submit.deployMode=client",
+                subject="submit engine",
+            )
+        other = copy(self)
+        other._sink, other._others = sink, []  # noqa: SLF001
+        self._others.append(other)
+        return other
 
     def place(self, plan: WindowPlan, staging: Staging) -> Staging:
         """Return the staging place of an earlier try that runs or is done, else `staging`; see
@@ -141,6 +161,7 @@ class SubmitEngine(Engine):
                 continue
             usable = (application.order or {}).get("fingerprint") == current
             expected = application.folder.name == self._expected
+            usable = usable and self._sink is None
             if resumed is None and usable and (expected or _is_usable(application, earlier)):
                 self._resumable, resumed = application, earlier
                 self._was_done = application.result is not None and not expected
@@ -196,6 +217,15 @@ class SubmitEngine(Engine):
         self._stop_if_cancelled(plan)
         if next(plan.reads(), None) is None:
             return IngestCounts(records=dict.fromkeys(plan.ranges, 0), pieces={})
+        if self._sink is not None:
+            self._write = RoutedWrite(
+                self._sink,
+                plan,
+                staging,
+                kind=self._shape.get("kind", FIRST_SOURCE),
+                quarantine=self._shape.get("corrupt_records") == "quarantine",
+                target_bytes=self._shape.get("target_file_bytes"),
+            )
         with ExitStack() as stack, self._claiming():
             application = self._resumable
             if application is None:
@@ -221,6 +251,8 @@ class SubmitEngine(Engine):
         """Finish the run (an `ExitStack` may call it): remove the application's folder after
         success. After a failure the next try may resume it, but a result that could not be
         published is not offered twice."""
+        for other in self._others:
+            other.leave(kind)
         application = self._application
         if application is not None and (kind is None or self._was_done):
             application.remove()
@@ -244,6 +276,7 @@ class SubmitEngine(Engine):
     # -- starting ---------------------------------------------------------------------------------
 
     def _start(self, plan: WindowPlan, staging: Staging, stack: ExitStack) -> Application:
+        tables = None if self._write is None else self._write.begin()
         applications = Applications(self._work_dir)
         applications.forget_old()
         settings = self._spark_conf(plan)
@@ -269,6 +302,7 @@ class SubmitEngine(Engine):
                 "secrets": secrets_file,
                 "fingerprint": self._fingerprint(plan),
                 **({} if cluster is None else {"cluster": cluster}),
+                **({} if tables is None else {"tables": tables.to_json()}),
             },
         )
         self._application = application
@@ -283,7 +317,8 @@ class SubmitEngine(Engine):
         return application
 
     def _secrets_file(self, staging: Staging, stack: ExitStack) -> str:
-        secrets = secrets_text(self._settings, staging.options)
+        tables = {} if self._write is None else self._write.storage
+        secrets = secrets_text(self._settings, staging.options, tables)
         return stack.enter_context(secret_file("secrets", secrets))
 
     def _supervise(self, application: Application, staging: Staging, stack: ExitStack) -> None:
@@ -408,6 +443,8 @@ class SubmitEngine(Engine):
         if "error" in result:
             application.remove()
             raise error_from(result["error"])
+        if self._write is not None:
+            return self._write.accept(result["tables"])
         return counts_from(result["counts"])
 
     def _stop_if_cancelled(self, plan: WindowPlan) -> None:

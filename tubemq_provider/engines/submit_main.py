@@ -26,10 +26,12 @@ from tubemq_provider.engines.session import SessionEngine
 from tubemq_provider.engines.transforms import sql_transform
 from tubemq_provider.files.locations import location_of
 from tubemq_provider.rows.spec import DecodeSpec
+from tubemq_provider.spark.routed_write_tasks import RoutedWriteTask
 from tubemq_provider.windows.field_ids import FieldIds
+from tubemq_provider.windows.following import Following
 from tubemq_provider.windows.partitioning import PartitionBy
 from tubemq_provider.windows.plan import WindowPlan
-from tubemq_provider.windows.protocols import Document, IngestCounts, IngestWatch, Staging
+from tubemq_provider.windows.protocols import Document, IngestWatch, Staging
 
 __all__ = ["JobChannel", "cluster_main", "main", "ordered_engine", "secrets_text", "session_engine"]
 
@@ -79,18 +81,19 @@ def _execute(channel: JobChannel, order: Document, secrets: Mapping[str, Any]) -
     teller = _ProgressReporter(channel)
     outcome: dict[str, Any] = {"v": 1, "hash": order["plan"]["hash"]}
     try:
-        counts = _counts(channel, order, secrets, teller)
+        result = _result(channel, order, secrets, teller)
     except Exception as error:
         log.exception("window %s", order["plan"]["id"])
         channel.finish({**outcome, "error": error_document(error)})
     else:
-        channel.finish({**outcome, "counts": counts_document(counts)})
+        channel.finish({**outcome, **result})
 
 
-def _counts(
+def _result(
     channel: JobChannel, order: Document, secrets: Mapping[str, Any], teller: _ProgressReporter
-) -> IngestCounts:
-    """Run the order's window; remove its files if it fails."""
+) -> Document:
+    """Run the order's window; return its counts, or what tasks report of many tables. Remove its
+    files if it fails."""
     plan = WindowPlan.from_document(order["plan"])
     fields = dict(order["staging"])
     partition_by, field_ids = fields.pop("partition_by", None), fields.pop("field_ids", None)
@@ -100,16 +103,19 @@ def _counts(
     try:
         engine = ordered_engine(order, secrets["settings"])
         with _stopping_on_request(channel, engine):
-            return _ingest(engine, plan, staging, teller)
+            return _ingest(engine, plan, staging, teller, order.get("tables"), secrets["tables"])
     except Exception:
         _clear(staging)
         raise
 
 
-def secrets_text(settings: Any, storage: Mapping[str, str]) -> str:
+def secrets_text(
+    settings: Any, storage: Mapping[str, str], tables: Mapping[str, str] | None = None
+) -> str:
     """Serialise what an order must not carry, for a `secret_file`: settings of a source of any
-    kind, and the options of a storage."""
-    return base64.b64encode(pickle.dumps({"settings": settings, "storage": dict(storage)})).decode()
+    kind, the options of a storage, and those of the places of many tables (JSON by path)."""
+    secrets = {"settings": settings, "storage": dict(storage), "tables": dict(tables or {})}
+    return base64.b64encode(pickle.dumps(secrets)).decode()
 
 
 def secrets_from(path: str) -> dict[str, Any]:
@@ -131,10 +137,13 @@ def session_engine(settings: Any, shape: Mapping[str, Any]) -> SessionEngine:
     alternative to `transform`."""
     arguments = dict(shape)
     sql, decode = arguments.pop("sql", None), arguments.pop("decode", None)
+    following = arguments.pop("following", None)
     if sql is not None:
         arguments["transform"] = sql_transform(sql)
     if decode is not None:
         arguments["decode"] = DecodeSpec.parse(decode)
+    if following is not None:
+        arguments["following"] = Following.from_json(following)
     return SessionEngine(settings, **arguments)
 
 
@@ -160,8 +169,13 @@ class _ProgressReporter:
 
 
 def _ingest(
-    engine: SessionEngine, plan: WindowPlan, staging: Staging, teller: _ProgressReporter
-) -> IngestCounts:
+    engine: SessionEngine,
+    plan: WindowPlan,
+    staging: Staging,
+    teller: _ProgressReporter,
+    tables: str | None,
+    storage: Mapping[str, str],
+) -> Document:
     from pyspark.sql import SparkSession
 
     # The session that spark-submit has prepared; the engine finds it active.
@@ -173,10 +187,14 @@ def _ingest(
             lambda point: teller.point(point, ui=spark.sparkContext.uiWebUrl),
             on_tasks=lambda _, done, total: teller.tasks(done, total),
         )
+        if tables is not None:
+            task = RoutedWriteTask.from_json(tables)
+            return {"tables": engine.ingest_tables(plan, task, storage, watch)}
         counts = engine.ingest(plan, staging, watch)
     finally:
         spark.stop()
-    return replace(counts, took_ms=int((time.monotonic() - began) * 1000))
+    took_ms = int((time.monotonic() - began) * 1000)
+    return {"counts": counts_document(replace(counts, took_ms=took_ms))}
 
 
 @contextmanager

@@ -13,10 +13,11 @@ import base64
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
+from zoneinfo import ZoneInfo
 
 from tubemq_client.errors import require_extra
 from tubemq_provider.files.locations import Location, Stored
@@ -42,6 +43,9 @@ __all__ = [
 ]
 
 _COLUMN = "partition"
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=ZoneInfo("UTC"))
+_UNITS = {"milliseconds": timedelta(milliseconds=1), "microseconds": timedelta(microseconds=1)}
 
 
 def data_names(stored: Mapping[str, Stored]) -> list[str]:
@@ -183,15 +187,26 @@ def _leaf(chunks: list[Any]) -> LeafFact:
 def _bounds(statistics: list[Any]) -> tuple[Any, Any]:
     """Return minimum and maximum; None if pyarrow cannot read them, or Python has no such instant.
     Decimals stored as integers are returned as unscaled integers, as Iceberg's writer requires."""
-    raw = statistics[0].logical_type.type == "DECIMAL" and statistics[0].physical_type.startswith(
-        "INT"
-    )
+    logical = statistics[0].logical_type
+    raw = logical.type == "DECIMAL" and statistics[0].physical_type.startswith("INT")
     try:
+        if (unit := _utc_unit(logical)) is not None:
+            # As pyarrow would return them, which imports pandas for an instant with a time zone.
+            low, high = min(f.min_raw for f in statistics), max(f.max_raw for f in statistics)
+            return _EPOCH + low * unit, _EPOCH + high * unit
         if raw:
             return min(f.min_raw for f in statistics), max(f.max_raw for f in statistics)
         return min(f.min for f in statistics), max(f.max for f in statistics)
     except (NotImplementedError, OverflowError, ValueError):
         return None, None
+
+
+def _utc_unit(logical: Any) -> timedelta | None:
+    """Return the unit of instants in UTC that Python has; None for any other type."""
+    if logical.type != "TIMESTAMP":
+        return None
+    about = json.loads(logical.to_json())
+    return _UNITS.get(about["timeUnit"]) if about["isAdjustedToUTC"] else None
 
 
 def _start_of(chunk: Any) -> int:

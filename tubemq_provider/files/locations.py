@@ -20,8 +20,6 @@ from tubemq_provider.files.objects import explains_object_store_errors, is_remot
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
-    from tubemq_provider.windows.protocols import Staging
-
 __all__ = [
     "LocalLocation",
     "Location",
@@ -43,6 +41,18 @@ class Stored(NamedTuple):
 
     size: int
     tag: str
+
+
+class OpenedPlace(Protocol):
+    """Path or URL of a place, with the options that open it."""
+
+    @property
+    def path(self) -> str:
+        """Absolute path, or URL without secrets."""
+
+    @property
+    def options(self) -> Mapping[str, str]:
+        """Options of an object store."""
 
 
 class Output(Protocol):
@@ -87,9 +97,9 @@ class Location(Protocol):
         """Remove all files and the directory, if it exists."""
 
 
-def location_of(staging: Staging) -> Location:
-    """Return the location of a try's staging place."""
-    return location_at(staging.path, staging.options)
+def location_of(place: OpenedPlace) -> Location:
+    """Return the location of a place, such as a try's staging place."""
+    return location_at(place.path, place.options)
 
 
 def location_at(path: str, options: Mapping[str, str]) -> Location:

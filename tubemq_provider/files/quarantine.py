@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from tubemq_provider.files.arrays import binaries, int64s, texts
 from tubemq_provider.files.locations import Location, Output, give_up
 
 if TYPE_CHECKING:
@@ -149,12 +150,12 @@ class QuarantineFile:
         entries = self._entries
         table = pa.table(
             {
-                "partition": pa.array([e.partition.key for e in entries], pa.string()),
-                "batch_offset": pa.array([e.batch_offset for e in entries], pa.int64()),
-                "position": pa.array([e.position for e in entries], pa.int64()),
-                "message_id": pa.array([e.message_id for e in entries], pa.int64()),
-                "data": pa.array([e.data for e in entries], pa.binary()),
-                "reason": pa.array([getattr(e, "reason", CHECKSUM) for e in entries], pa.string()),
+                "partition": texts([e.partition.key for e in entries]),
+                "batch_offset": int64s(e.batch_offset for e in entries),
+                "position": int64s(e.position for e in entries),
+                "message_id": int64s(e.message_id for e in entries),
+                "data": binaries([e.data for e in entries]),
+                "reason": texts([getattr(e, "reason", CHECKSUM) for e in entries]),
             }
         )
         if self._writer is None:

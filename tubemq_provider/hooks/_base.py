@@ -6,6 +6,7 @@ this room.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -23,6 +24,10 @@ class ClusterHook(BaseHook, Generic[ConfigT]):
     conn_name_attr: ClassVar[str]
     model: ClassVar[type[Any]]
     """Model of the connection."""
+
+    def __init__(self, consumer_config: Mapping[str, Any] | None = None) -> None:
+        super().__init__()
+        self.consumer_config = dict(consumer_config or {})
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._conn_id!r})"
@@ -63,8 +68,9 @@ class AsyncClusterHook(Generic[ConfigT]):
     model: ClassVar[type[Any]]
     """Model of the connection."""
 
-    def __init__(self, conn_id: str) -> None:
+    def __init__(self, conn_id: str, consumer_config: Mapping[str, Any] | None = None) -> None:
         self._conn_id = conn_id
+        self._consumer_config = dict(consumer_config or {})
         self._config: ConfigT | None = None
 
     def __repr__(self) -> str:
@@ -76,3 +82,8 @@ class AsyncClusterHook(Generic[ConfigT]):
             connection = await BaseHook.aget_connection(self._conn_id)
             self._config = self.model.from_connection(connection)
         return self._config
+
+    async def settings(self) -> Any:
+        """Return the client's settings, with the options of reading. Raises
+        `errors.ConfigError`."""
+        return (await self.config()).reader_settings(self._consumer_config)

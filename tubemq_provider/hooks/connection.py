@@ -16,6 +16,7 @@ from tubemq_client import errors
 from tubemq_client.config import ClientConfig, validated
 from tubemq_client.json_text import RepeatedName, load_unique_json
 from tubemq_client.model import address_text
+from tubemq_provider.sources.consumer_config import consumer_options_of
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
@@ -46,6 +47,8 @@ def _http_url(value: object) -> object:
 class ConnectionFields(BaseModel):
     """Fields that connections of every kind of source have; a kind adds its client's options."""
 
+    _KIND: ClassVar[str]
+    """Kind of source, which is the type of the connection."""
     _HOSTS: ClassVar[str]
     """Client's option that the host field holds."""
     _CREDENTIALS: ClassVar[tuple[str, str]]
@@ -56,6 +59,9 @@ class ConnectionFields(BaseModel):
         description="alias that names the cluster in assets and window ids",
     )
     default_group: str | None = Field(None, description="group for look-ups that name none")
+    consumer_config: dict[str, Any] = Field(
+        default_factory=dict, repr=False, description="options of reading, as tasks give them"
+    )
 
     @classmethod
     def from_connection(cls, connection: Connection) -> Self:
@@ -72,15 +78,44 @@ class ConnectionFields(BaseModel):
             cls._HOSTS: host_list(connection),
             **extra_options(connection),
         }
+        options["consumer_config"], problems = cls._of_reading(options)
         if connection.login or connection.password:
             values = (connection.login or "", connection.password or "")
             options["auth"] = dict(zip(cls._CREDENTIALS, values, strict=True))
         try:
-            return validated(cls, cls._completed(options))
+            config = validated(cls, cls._completed(options))
         except errors.ConfigError as exc:
-            raise errors.ConfigError(
-                list(map(_in_the_form, exc.problems)), subject=subject
-            ) from None
+            problems = [*map(_in_the_form, exc.problems), *problems]
+            raise errors.ConfigError(problems, subject=subject) from None
+        if problems:
+            raise errors.ConfigError(problems, subject=subject)
+        return config
+
+    @classmethod
+    def _of_reading(cls, options: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+        """Return the options of reading, taken from the extra or from its `consumer_config`, and
+        their problems."""
+        given = options.pop("consumer_config", {})
+        try:
+            given = load_unique_json(given) if isinstance(given, str) else given
+        except (ValueError, RecursionError):
+            given = None
+        if not isinstance(given, dict):
+            return {}, ["consumer_config: it is no JSON object"]
+        consumer = consumer_options_of(cls._KIND)
+        names = (consumer.names - cls.model_fields.keys()) & options.keys()
+        flat = {name: options.pop(name) for name in sorted(names)}
+        problems = [f"{name}: is in consumer_config as well" for name in flat if name in given]
+        chosen = {**given, **flat}
+        problems += [f"consumer_config: {problem}" for problem in consumer.problems(chosen)]
+        return chosen, problems
+
+    def reader_settings(self, consumer_config: Mapping[str, Any] | None = None) -> Any:
+        """Return the client's settings, with the connection's options of reading and then those of
+        a task in their place. Raises `errors.ConfigError` with every problem."""
+        mine: Any = self
+        chosen = {**self.consumer_config, **(consumer_config or {})}
+        return consumer_options_of(self._KIND).applied(mine.settings(), chosen)
 
     @classmethod
     def _misplaced(cls, connection: Connection) -> list[str]:
@@ -106,6 +141,7 @@ class ConnectionFields(BaseModel):
 class ConnectionConfig(ConnectionFields, ClientConfig):
     """Fields of a connection: how to reach the cluster, and its alias."""
 
+    _KIND: ClassVar[str] = "tubemq"
     _HOSTS: ClassVar[str] = "masters"
     _CREDENTIALS: ClassVar[tuple[str, str]] = ("username", "password")
 

@@ -15,6 +15,7 @@ from airflow.sdk import BaseHook
 
 from tubemq_client import errors
 from tubemq_provider.hooks.connection import extra_fields
+from tubemq_provider.sources.consumer_config import consumer_options_of
 from tubemq_provider.sources.registry import config_of, open_source
 from tubemq_provider.windows.spaces import source_package
 
@@ -36,9 +37,9 @@ class PluginHook(BaseHook):
     conn_type: ClassVar[str]
     default_conn_name: ClassVar[str]
 
-    def __init__(self, conn_id: str) -> None:
+    def __init__(self, conn_id: str, consumer_config: Mapping[str, Any] | None = None) -> None:
         super().__init__()
-        self.conn_id = conn_id
+        self.conn_id, self.consumer_config = conn_id, dict(consumer_config or {})
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.conn_id!r})"
@@ -67,26 +68,30 @@ class PluginHook(BaseHook):
                 subject="cluster",
             )
 
-    def settings(self) -> Any:
-        """Return the settings that the source's model makes of the connection.
+    def get_settings(self) -> Any:
+        """Return the settings that the source's model makes of the connection, with the options of
+        `consumer_config`, if the source takes them, in their place.
 
         Raises `errors.ConfigError` with every problem.
         """
         options = {name: value for name, value in self._options.items() if name != "cluster"}
         try:
-            return config_of(self.conn_type).parse(options).settings()
+            settings = config_of(self.conn_type).parse(options).settings()
         except errors.ConfigError as exc:
             raise errors.ConfigError(exc.problems, subject=f"connection {self.conn_id!r}") from None
+        if not self.consumer_config:
+            return settings
+        return consumer_options_of(self.conn_type).applied(settings, self.consumer_config)
 
     @property
     def servers(self) -> str:
         """Addresses, if the source's settings have them under this name."""
-        return str(getattr(self.settings(), "servers", ""))
+        return str(getattr(self.get_settings(), "servers", ""))
 
     def test_connection(self) -> tuple[bool, str]:
         """Ask the cluster, if the source's module has `test_connection`; else judge the options."""
         try:
-            settings = self.settings()
+            settings = self.get_settings()
             module = import_module(f"{source_package(self.conn_type)}.source")
             test = getattr(module, "test_connection", None)
             return True, "the options are valid" if test is None else str(test(settings))
@@ -97,7 +102,7 @@ class PluginHook(BaseHook):
         """Return the source that windows of `group` are planned from and read."""
         return open_source(
             self.conn_type,
-            self.settings(),
+            self.get_settings(),
             identity=self.cluster,
             topic=topic,
             group=group,
@@ -108,6 +113,12 @@ class PluginHook(BaseHook):
         """Return the ends of the partitions whose brokers answer."""
         with self.source(topic, group) as source:
             return source.ends("stable" if stable else "latest")
+
+    def group_offsets(self, topic: str, group: str) -> Mapping[Any, int | None]:  # noqa: ARG002 - of every kind of hook
+        """Raise `errors.ConfigError`: a source is not asked for positions at its brokers."""
+        raise errors.ConfigError(
+            f"offsets at the brokers are not available for {self.conn_type}", subject="brokers"
+        )
 
     def observed_ends(self, topic: str) -> Mapping[Any, Ends]:
         """Return stable ends for the web page, which looks without a group."""

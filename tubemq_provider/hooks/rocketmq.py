@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from rocketmq_client import aio, errors
 from rocketmq_client.config import ClientConfig
-from rocketmq_client.model import Queue
+from rocketmq_client.model import Queue, ReaderSettings
 from rocketmq_client.sync import Admin, Consumer, Metadata, Producer, PullConsumer, RangeReader
 from tubemq_client.model import address_text
 from tubemq_provider.hooks._base import AsyncClusterHook, ClusterHook
@@ -50,6 +50,7 @@ def error_context(conn_id: str, topic: str, group: str | None = None) -> ErrorCo
 class RocketMQConnection(ConnectionFields, ClientConfig):
     """Fields of a connection: how to reach the cluster, and its alias."""
 
+    _KIND: ClassVar[str] = "rocketmq"
     _HOSTS: ClassVar[str] = "name_servers"
     _CREDENTIALS: ClassVar[tuple[str, str]] = ("access_key", "secret_key")
 
@@ -75,12 +76,17 @@ class RocketMQAsyncHook(AsyncClusterHook[RocketMQConnection]):
     Use one hook in one event loop; it reads the Airflow connection once.
 
     :param rocketmq_conn_id: id of a connection of type ``rocketmq``.
+    :param consumer_config: options of the client that win over those in the connection's extra.
     """
 
     model = RocketMQConnection
 
-    def __init__(self, rocketmq_conn_id: str = "rocketmq_default") -> None:
-        super().__init__(rocketmq_conn_id)
+    def __init__(
+        self,
+        rocketmq_conn_id: str = "rocketmq_default",
+        consumer_config: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(rocketmq_conn_id, consumer_config)
         self.rocketmq_conn_id = rocketmq_conn_id
 
     def connected(self) -> AbstractAsyncContextManager[aio.Metadata]:
@@ -88,13 +94,15 @@ class RocketMQAsyncHook(AsyncClusterHook[RocketMQConnection]):
         return Connected(self._settings, aio.Session, aio.Metadata)
 
     async def _settings(self) -> ClientSettings:
-        return (await self.config()).settings()
+        settings: ClientSettings = await self.settings()
+        return settings
 
 
 class RocketMQHook(ClusterHook[RocketMQConnection]):
     """Hook of the connection `rocketmq_conn_id`. Methods block.
 
     :param rocketmq_conn_id: id of a connection of type ``rocketmq``.
+    :param consumer_config: options of the client that win over those in the connection's extra.
     """
 
     conn_name_attr = "rocketmq_conn_id"
@@ -103,8 +111,12 @@ class RocketMQHook(ClusterHook[RocketMQConnection]):
     hook_name = "Apache RocketMQ"
     model = RocketMQConnection
 
-    def __init__(self, rocketmq_conn_id: str = default_conn_name) -> None:
-        super().__init__()
+    def __init__(
+        self,
+        rocketmq_conn_id: str = default_conn_name,
+        consumer_config: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(consumer_config)
         self.rocketmq_conn_id = rocketmq_conn_id
 
     def get_conn(self) -> Metadata:
@@ -113,7 +125,8 @@ class RocketMQHook(ClusterHook[RocketMQConnection]):
 
     def get_settings(self) -> ClientSettings:
         """Return the plain settings of all clients of `rocketmq_client`."""
-        return self.config.settings()
+        settings: ClientSettings = self.config.reader_settings(self.consumer_config)
+        return settings
 
     @property
     def servers(self) -> str:
@@ -150,7 +163,8 @@ class RocketMQHook(ClusterHook[RocketMQConnection]):
         `errors.ConfigError` without a group.
         """
         name = self.config.group_of(group, conn_id=self.rocketmq_conn_id)
-        return Consumer(self.get_settings(), name, topics, consumer=settings)
+        mine = self.get_settings()
+        return Consumer(mine, name, topics, consumer=settings or getattr(mine, "member", None))
 
     # Look-ups
 
@@ -211,7 +225,9 @@ class RocketMQHook(ClusterHook[RocketMQConnection]):
     ) -> Iterator[Message]:
         """Yield every record of `range_` once; `policy` are options of `RangeReader`: tags …"""
         name = reader_group(self._group(group))
-        with RangeReader(self.get_settings(), group=name, **policy) as reader:
+        settings = self.get_settings()
+        own = settings.reading() if isinstance(settings, ReaderSettings) else {}
+        with RangeReader(settings, group=name, **{**own, **policy}) as reader:
             for batch in reader.read(range_):
                 yield from batch.messages()
 

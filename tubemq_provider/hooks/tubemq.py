@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from tubemq_client import errors
-from tubemq_client.model import ProducerSettings, address_text
+from tubemq_client.model import ProducerSettings, ReaderSettings, address_text
 from tubemq_provider.hooks._base import ClusterHook
 from tubemq_provider.hooks.connection import ConnectionConfig
 from tubemq_provider.hooks.lineage import read_from, wrote_to
@@ -47,6 +47,7 @@ class TubeMQHook(ClusterHook[ConnectionConfig]):
     """Hook of the connection `tubemq_conn_id`. Methods block.
 
     :param tubemq_conn_id: id of a connection of type ``tubemq``.
+    :param consumer_config: options of the client that win over those in the connection's extra.
     """
 
     conn_name_attr = "tubemq_conn_id"
@@ -55,8 +56,12 @@ class TubeMQHook(ClusterHook[ConnectionConfig]):
     hook_name = "Apache InLong TubeMQ"
     model = ConnectionConfig
 
-    def __init__(self, tubemq_conn_id: str = default_conn_name) -> None:
-        super().__init__()
+    def __init__(
+        self,
+        tubemq_conn_id: str = default_conn_name,
+        consumer_config: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(consumer_config)
         self.tubemq_conn_id = tubemq_conn_id
 
     def get_conn(self) -> Metadata:
@@ -67,7 +72,8 @@ class TubeMQHook(ClusterHook[ConnectionConfig]):
 
     def get_settings(self) -> ClientSettings:
         """Return the plain settings of all clients of `tubemq_client`."""
-        return self.config.settings()
+        settings: ClientSettings = self.config.reader_settings(self.consumer_config)
+        return settings
 
     @property
     def servers(self) -> str:
@@ -116,7 +122,9 @@ class TubeMQHook(ClusterHook[ConnectionConfig]):
         """
         from tubemq_client.sync import Consumer
 
-        return Consumer(self.get_settings(), self._group(group), topics, consumer=settings)
+        mine = self.get_settings()
+        own = mine.member if isinstance(mine, ReaderSettings) else None
+        return Consumer(mine, self._group(group), topics, consumer=settings or own)
 
     # Look-ups
 
@@ -225,7 +233,8 @@ class TubeMQHook(ClusterHook[ConnectionConfig]):
 
         settings = self.get_settings()
         read_from(self, range_.partition.topic, self._group(group))
-        with RangeReader(settings, group=self._group(group), **policy) as reader:
+        own = settings.reading() if isinstance(settings, ReaderSettings) else {}
+        with RangeReader(settings, group=self._group(group), **{**own, **policy}) as reader:
             for batch in reader.read(range_):
                 yield from batch.messages()
 

@@ -33,6 +33,16 @@ def engine_problems(arguments: IngestFields) -> list[str]:
             f"deferrable=True needs engine='submit': the work of engine={arguments.engine!r} ends "
             f"with the task's process"
         )
+    if arguments.routes is not None and arguments.deferrable:
+        problems.append(
+            "deferrable=True is not available with routes: what Spark wrote for their tables is "
+            "accepted by the try that began them"
+        )
+    if arguments.routes is not None and arguments.spark_conf.get(_DEPLOY) == "cluster":
+        problems.append(
+            f"spark_conf: {_DEPLOY}='cluster' is not available with routes: leave the driver on "
+            "this machine (client)"
+        )
     if arguments.engine != "inline" and _names_registry(arguments.decode):
         problems.append(
             "decode: schema_registry needs engine='inline', whose process asks the registry; for "

@@ -48,7 +48,7 @@ def make_engine(
 
     Raises `errors.ConfigError` for one that cannot read such a source, and `MissingExtraError`.
     """
-    if isinstance(sink, RoutedSink):
+    if isinstance(sink, RoutedSink) and arguments.engine == "inline":
         from tubemq_provider.engines.routed import RoutedEngine
 
         return RoutedEngine.for_source(
@@ -62,6 +62,8 @@ def make_engine(
     if not isinstance(engine, str):
         return engine
     made: Engine = call("engine", engine, arguments, source, policies, stack)
+    if isinstance(sink, RoutedSink):
+        made = made.into(sink)
     return made
 
 
@@ -123,10 +125,11 @@ def make_submit(
     from tubemq_provider.engines.submit import SubmitEngine
 
     conf = _spark_conf(arguments)
-    decode = _decoding(arguments)
+    decode, following = _decoding(arguments), arguments.following
     shape = {
         **_plain_shape(arguments, source, policies),
         "decode": None if decode is None else decode.to_json(),
+        "following": None if following is None else following.to_json(),
         "transform": arguments.transform,
         "sql": arguments.sql,
     }
@@ -182,6 +185,7 @@ def _shape(arguments: IngestArguments, source: Source, policies: Policies) -> En
     return {
         **_plain_shape(arguments, source, policies),
         "decode": _decoding(arguments),
+        "following": arguments.following,
         "transform": sql_transform(arguments.sql) if arguments.sql else arguments.transform,
     }
 

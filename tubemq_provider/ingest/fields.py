@@ -29,6 +29,7 @@ from tubemq_provider.ingest.options import (
 )
 from tubemq_provider.ingest.validation import (
     ClusterAlias,
+    ConsumerConfig,
     GivenOffsets,
     SourceFilter,
     SourceGroup,
@@ -53,6 +54,7 @@ Resolver = Any
 _OF_TIME = ("boundaries", "timeline", "history", "message_time", "store_time")
 _WITH_SPARK = (*SPARK_ENGINES, "auto")
 """Engines that may run in Spark."""
+_WITH_APPLY = ("inline", *_WITH_SPARK)
 
 
 def _a_length(value: object) -> object:
@@ -360,15 +362,24 @@ class IngestFields(TaskArguments):
             writes=True,
         ),
     ] = Field(default_factory=dict, repr=False)
+    consumer_config: Annotated[
+        ConsumerConfig,
+        Option(
+            'options of the client that reads: ``{"deadline_ms": 120_000, "pool_size": 8}``, '
+            "timeouts, limits … of `ConsumerConfig`. They win over those in the connection's "
+            "extra, and reach Spark's tasks. Addresses, users and TLS belong into the connection.",
+            template=True,
+        ),
+    ] = Field(default_factory=dict, repr=False)
     routes: Annotated[
         Routes,
         Option(
             'many tables from one read: ``{"name": "shop", "by": "stream_id", '
             '"tables": {"orders": {"sink": …, "decode": …}, "log_*": …}}``, its '
             "JSON, or the path of a file with it. `sink` then keeps the windows' markers and the "
-            "quarantine. Inline.",
+            "quarantine. Engines `inline`, `session`, `submit` and `connect`.",
             template=True,
-            engines=("inline",),
+            engines=("inline", *SPARK_ENGINES),
             writes=True,
         ),
     ] = None
@@ -377,10 +388,11 @@ class IngestFields(TaskArguments):
         Option(
             "what a record does to the table: ``append`` adds a row; ``upsert`` replaces the row "
             "of its `key`; ``changes`` inserts, updates and deletes rows as a change record of "
-            "`decode` says (debezium, canal, maxwell, ogg). Delta and Iceberg tables, databases; "
-            "inline.",
+            "`decode` says (debezium, canal, maxwell, ogg). Delta and Iceberg tables, databases. "
+            "One process has the rows of a window's keys in memory, at most five million; "
+            "`max_records` makes windows smaller.",
             template=True,
-            engines=("inline",),
+            engines=_WITH_APPLY,
             sinks=FOLLOWING_SINKS,
             without_sink="apply has no effect with {sink}, which cannot change rows; use a Delta "
             "or Iceberg table, or a database",
@@ -392,7 +404,7 @@ class IngestFields(TaskArguments):
         Option(
             "with `apply`: the columns that name a row.",
             template=True,
-            engines=("inline",),
+            engines=_WITH_APPLY,
             writes=True,
         ),
     ] = ()
@@ -404,7 +416,7 @@ class IngestFields(TaskArguments):
             "``_source_position``. Needed where a key may come from several partitions; without it "
             "the offsets of its partition are the order.",
             template=True,
-            engines=("inline",),
+            engines=_WITH_APPLY,
             writes=True,
         ),
     ] = None
@@ -415,7 +427,7 @@ class IngestFields(TaskArguments):
             "with ``apply='changes'``: a boolean column that the table gets; deleted rows stay, "
             "with True in it. Needed, with `version`, to publish windows in any order.",
             template=True,
-            engines=("inline",),
+            engines=_WITH_APPLY,
             writes=True,
         ),
     ] = None

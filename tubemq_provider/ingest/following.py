@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tubemq_client.errors import ConfigError
-from tubemq_provider.ingest.options import SPARK_ENGINES
 from tubemq_provider.ingest.validation import is_template
 from tubemq_provider.rows.spec import CHANGES, NEEDS_PARTITION, DecodeSpec
 from tubemq_provider.windows.following import Following
@@ -56,11 +55,13 @@ def following_problems(arguments: IngestFields) -> list[str]:
             if getattr(arguments, name)
         ]
     problems = []
-    if getattr(arguments, "engine", "inline") in SPARK_ENGINES:
-        problems.append(
-            f"apply={arguments.apply!r} merges in one process: set engine='inline' (at most five "
-            "million keys a window; max_records makes windows smaller)"
-        )
+    if getattr(arguments, "direct_write", "auto") == "off":
+        problems.append("apply needs the direct write: unavailable with direct_write='off'")
+    problems += [
+        f"{name} is not available with apply, which looks at the rows of decode"
+        for name in ("transform", "sql")
+        if getattr(arguments, name, None)
+    ]
     if not arguments.key:
         problems.append(f"key is needed by apply={arguments.apply!r}: the columns that name a row")
     if arguments.partition_by:

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tubemq_client.errors import ConfigError
 from tubemq_provider.engines.function import FunctionEngine, PlannedWindow, ReportedEngine
@@ -23,7 +23,7 @@ from tubemq_provider.ingest.made_good import MakeGood
 from tubemq_provider.ingest.progress import Log, ProgressLogger
 from tubemq_provider.ingest.resolvers import make_resolver
 from tubemq_provider.sinks.routed import RoutedSink
-from tubemq_provider.sources.base import LetterSource
+from tubemq_provider.sources.base import ConfigurableSource, LetterSource
 from tubemq_provider.windows.canonical import in_utc
 from tubemq_provider.windows.errors import WindowError
 from tubemq_provider.windows.plan import WindowScope
@@ -76,6 +76,26 @@ class Planned(NamedTuple):
     marker: Marker | None
     finished: tuple[WindowResult, ...] = ()
 
+    def document(self) -> dict[str, Any]:
+        """Return identity and ranges of the window, for what reads it and for its commit."""
+        plan = self.plan
+        if plan is None:
+            return {"window_id": None, "hash": None, "entries": 0, "partitions": 0, "ranges": {}}
+        start, end = plan.time or (None, None)
+        return {
+            "window_id": plan.window_id,
+            "hash": plan.hash,
+            "topic": plan.topic,
+            "group": plan.group,
+            "start": start,
+            "end": end,
+            "entries": plan.entries,
+            "partitions": len(plan.ranges),
+            "ranges": {key: list(range_) for key, range_ in plan.ranges.items()},
+            "starting_offsets": {plan.topic: {key: at for key, (at, _) in plan.ranges.items()}},
+            "ending_offsets": {plan.topic: {key: at for key, (_, at) in plan.ranges.items()}},
+        }
+
 
 class IngestJob:
     """Work of one window. Use it once; `cancel` may be called by a signal handler.
@@ -96,6 +116,7 @@ class IngestJob:
         timeline: Callable[[], Document | None] = lambda: None,
     ) -> None:
         _check_identity(arguments, source)
+        _configure(source, arguments)
         self._arguments = arguments
         self._source = stack.enter_context(source)
         self._sink = sink
@@ -151,9 +172,7 @@ class IngestJob:
         sink = self._sink
         if not isinstance(sink, RoutedSink) or not sink.routes.isolates:
             return []
-        from tubemq_provider.engines.routed import RoutedEngine
-
-        if not isinstance(self._engine, RoutedEngine) or not (failures := sink.failures()):
+        if not (failures := sink.failures()):
             return []
         scope, _ = self._scope(store)
         planner = self._planner(scope, serialised=serialised)
@@ -367,6 +386,19 @@ def needs_interval(arguments: IngestArguments, interval: Interval) -> bool:
         return False
     start, end = interval
     return start is None or end is None or start >= end
+
+
+def _configure(source: Source, arguments: IngestArguments) -> None:
+    """Give the source the task's `consumer_config`. Raises `ConfigError` with every problem."""
+    if not arguments.consumer_config:
+        return
+    if not isinstance(source, ConfigurableSource):
+        raise ConfigError(
+            f"consumer_config is not available for {arguments.source}; its connection has all "
+            f"options",
+            subject="arguments",
+        )
+    source.configure(arguments.consumer_config)
 
 
 _IDENTITY = ("kind", "cluster", "topic", "group")

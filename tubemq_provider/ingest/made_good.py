@@ -16,10 +16,9 @@ from tubemq_provider.windows.errors import CountMismatch
 from tubemq_provider.windows.protocols import IngestWatch
 
 if TYPE_CHECKING:
-    from tubemq_provider.engines.routed import RoutedEngine
     from tubemq_provider.sinks.routed import RoutedSink
     from tubemq_provider.windows.plan import WindowPlan
-    from tubemq_provider.windows.protocols import Progress
+    from tubemq_provider.windows.protocols import Engine, Progress
 
 __all__ = ["MakeGood"]
 
@@ -44,7 +43,7 @@ class MakeGood:
     def __init__(
         self,
         sink: RoutedSink,
-        engine: RoutedEngine,
+        engine: Engine,
         recognise: Recognise,
         *,
         attempt: str,

@@ -48,11 +48,27 @@ def routes_problems(arguments: IngestFields) -> list[str]:
     ]
     if arguments.on_clear == "rewrite":
         problems.append("on_clear='rewrite' is not available with routes")
+    if arguments.direct_write == "off":
+        problems.append("routes need the direct write: unavailable with direct_write='off'")
     try:
-        parse_routes(arguments.routes, mode=arguments.mode, offset_store=arguments.offset_store)
+        routes = parse_routes(
+            arguments.routes, mode=arguments.mode, offset_store=arguments.offset_store
+        )
     except ConfigError as error:
         problems += [f"routes: {problem}" for problem in error.problems]
+    else:
+        problems += [
+            f"routes: {route.pattern!r}: decode: schema_registry needs engine='inline', whose "
+            "process asks the registry; for others list the schemas in 'schemas'"
+            for route in routes.routes
+            if arguments.engine != "inline" and route.decode is not None
+            if _registry_of(route.decode)
+        ]
     return problems
+
+
+def _registry_of(spec: DecodeSpec) -> str | None:
+    return spec.schema_registry or (None if spec.then is None else _registry_of(spec.then))
 
 
 def parse_routes(

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated, Any, Final, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Final, Self, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -29,12 +29,14 @@ from pydantic import (
 from tubemq_client import errors
 from tubemq_client.config import FilterItem, GroupName, TopicName
 from tubemq_client.json_text import load_unique_json
+from tubemq_provider.sources.consumer_config import consumer_problems
 from tubemq_provider.windows.plan import CLUSTER_PATTERN
 from tubemq_provider.windows.policies import parse_offsets
 from tubemq_provider.windows.spaces import FIRST_SOURCE, space_of
 
 __all__ = [
     "ClusterAlias",
+    "ConsumerConfig",
     "GivenOffsets",
     "PartitionKeys",
     "SourceFilter",
@@ -52,7 +54,12 @@ __all__ = [
 
 
 class TaskArguments(BaseModel):
-    """Base of all argument models: frozen, unknown names refused, inputs never echoed."""
+    """Base of all argument models: frozen, unknown names refused, inputs never echoed.
+
+    Members of the mappings in `MEMBER_WISE` that are no templates are judged beside templates.
+    """
+
+    MEMBER_WISE: ClassVar[frozenset[str]] = frozenset({"consumer_config"})
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
@@ -154,6 +161,23 @@ SourceGroup = Annotated[str, _named("group")]
 SourceFilter = Annotated[str, _named("filter")]
 """Names in the form of the source's kind, in the model's field `source`, declared before these."""
 
+
+def _consumer_config(value: object, info: ValidationInfo) -> object:
+    """Judge the options that are no templates by the model of the source's client."""
+    if is_template(value) and not isinstance(value, Mapping):
+        return {}
+    value = from_json(blank_is_none(value)) or {}
+    if not isinstance(value, Mapping):
+        raise ValueError("give a mapping of options, such as {'deadline_ms': 120000}")  # noqa: TRY004 - pydantic collects ValueErrors
+    known = {str(name): item for name, item in value.items() if not is_template(item)}
+    if problems := consumer_problems((info.data or {}).get("source", FIRST_SOURCE), known):
+        raise ValueError("\n".join(problems))
+    return dict(value)
+
+
+ConsumerConfig = Annotated[dict[str, Any], BeforeValidator(_consumer_config)]
+"""Options of the client that a task reads with: a mapping, or its JSON."""
+
 ClusterAlias = Annotated[str, Field(pattern=rf"^{CLUSTER_PATTERN.pattern}$")]
 
 
@@ -246,7 +270,7 @@ def _problems(item: Any, model: type[BaseModel]) -> list[str]:
         return [f"{name}: unknown argument; known: {', '.join(sorted(model.model_fields))}"]
     # Our own messages name the value; pydantic's do not.
     value = f"{item['input']!r}: " if item["type"].endswith("_parsing") else ""
-    return [f"{name}: {value}{message[0].lower()}{message[1:]}"]
+    return [f"{name}: {value}{line[0].lower()}{line[1:]}" for line in message.splitlines()]
 
 
 def with_zone(value: object) -> object:

@@ -1,14 +1,17 @@
-"""Chunking of documents that are too long for one value: chunks and a short head.
+"""Chunking of documents that are too long for one value: compressed chunks and a short head.
 
 Airflow advises against values above 64 KB, and its REST API refuses them. A plan reaches that with
-somewhat more than 1 000 partitions. Chunks are named after the digest of the whole text and written
-first; the head, written last, is the commit pointer: a reader gets the old document or the new one
-and never a mixture. Pure functions; stores do the reading and writing.
+somewhat more than 1 000 partitions; compressed, one of 10 000 is half as long. Chunks are named
+after the digest of the whole text and written first; the head, written last, is the commit pointer:
+a reader gets the old document or the new one and never a mixture. Pure functions; stores do the
+reading and writing.
 """
 
 from __future__ import annotations
 
+import base64
 import json
+import lzma
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -19,9 +22,15 @@ from tubemq_provider.windows.protocols import Document
 __all__ = ["PIECE_BYTES", "ChunksMissing", "chunk_names", "join", "split"]
 
 PIECE_BYTES: Final = 60_000
-"""Most bytes of a value that a store writes, apart from a few bytes of wrapping."""
+"""Most bytes of a value that a store writes."""
+
+_WRAPPING: Final = 100
 
 _HEAD = "tubemq_pieces"
+
+_XZ: Final = "xz"
+"""Word in a head whose chunks are XZ in base 85, which needs no escapes in JSON. Heads without it
+have chunks of plain text."""
 
 
 class ChunksMissing(DocumentError):
@@ -42,10 +51,11 @@ def split(document: Document) -> tuple[Document, dict[str, Document]]:
     text = canonical_json(document)
     if len(json.dumps(document)) <= PIECE_BYTES:
         return document, {}
-    # Quotes are escaped once more inside a piece: leave room for them.
-    step = PIECE_BYTES // 2
-    chunks = [text[start : start + step] for start in range(0, len(text), step)]
-    head: Document = {_HEAD: {"count": len(chunks), "sha256": sha256_hex(text)}}
+    packed = base64.b85encode(lzma.compress(text.encode())).decode()
+    step = PIECE_BYTES - _WRAPPING
+    chunks = [packed[start : start + step] for start in range(0, len(packed), step)]
+    about = {"count": len(chunks), "sha256": sha256_hex(text), "packed": _XZ}
+    head: Document = {_HEAD: about}
     names = chunk_names(head)
     return head, {name: {"text": chunk} for name, chunk in zip(names, chunks, strict=True)}
 
@@ -65,6 +75,11 @@ def chunk_names(head: object) -> list[str]:
 def join(head: Document, pieces: Sequence[Any], where: str) -> Document:
     """Return the document of these chunks. Raises `DocumentError` if they do not fit together."""
     text = "".join(str(piece.get("text")) for piece in pieces if isinstance(piece, dict))
+    if head[_HEAD].get("packed") == _XZ:
+        try:
+            text = lzma.decompress(base64.b85decode(text)).decode()
+        except (ValueError, lzma.LZMAError) as error:
+            raise DocumentError(where, [f"its pieces cannot be unpacked: {error}"]) from error
     if sha256_hex(text) != head[_HEAD]["sha256"]:
         raise DocumentError(where, ["its pieces do not make up the document its head names"])
     document: Document = json.loads(text)

@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 from airflow.sdk import BaseOperator
 from pydantic import BeforeValidator, Field
 
-from tubemq_client.config import GroupName, TopicName
-from tubemq_client.errors import ConfigError
-from tubemq_client.model import Partition
+from tubemq_client.errors import ConfigError, NetworkError
 from tubemq_provider._airflow import AirflowFailException
 from tubemq_provider.assets import declared, offsets_asset, without
+from tubemq_provider.hooks.by_kind import hook_class
 from tubemq_provider.hooks.failures import ErrorContext, fatal_errors_fail_the_task
 from tubemq_provider.hooks.metrics import gauge_group
 from tubemq_provider.hooks.tubemq import TubeMQHook
@@ -33,9 +32,10 @@ from tubemq_provider.offsets.registry import (
 )
 from tubemq_provider.operators.clear_detection import most_tries, run_clears
 from tubemq_provider.rendered import RefusesEmptyRendering
-from tubemq_provider.sources.tubemq.space import SPACE
 from tubemq_provider.task_arguments import (
     ClusterAlias,
+    SourceGroup,
+    SourceTopic,
     TaskArguments,
     blank_is_none,
     check_literals,
@@ -47,6 +47,7 @@ from tubemq_provider.windows.cursor import is_by_hand, newer_position
 from tubemq_provider.windows.lag import lag_between
 from tubemq_provider.windows.planning.retention import away_of
 from tubemq_provider.windows.protocols import ClaimStore, Document
+from tubemq_provider.windows.spaces import FIRST_SOURCE, OffsetSpace, space_of
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -65,8 +66,9 @@ _MOVED: Final = "tubemq_moved"
 class OffsetsArguments(TaskArguments):
     """Arguments of `TubeMQOffsetsOperator`."""
 
-    topic: TopicName
-    group: GroupName
+    source: str = FIRST_SOURCE
+    topic: SourceTopic
+    group: SourceGroup
     cluster: ClusterAlias
     action: Action = "show"
     to: InitialPosition = None
@@ -76,8 +78,13 @@ class OffsetsArguments(TaskArguments):
 
     def cross_field_problems(self, unknown: frozenset[str]) -> list[str]:
         """Return what an action lacks, and arguments without effect on it."""
-        if unknown & {"action", "to"}:
+        if unknown & {"action", "to", "source"}:
             return []
+        if self.action == "mirror" and self.source != FIRST_SOURCE:
+            way = (
+                "commit_to_broker=True of the ingest task commits at brokers, where its source does"
+            )
+            return [f"action='mirror' is not available for {self.source}; {way}"]
         if (self.action == "set") != (self.to is not None):
             needs = "needs to=" if self.action == "set" else "takes no to="
             return [f"action={self.action!r} {needs}'earliest', 'stable' or offsets"]
@@ -109,6 +116,7 @@ class TubeMQOffsetsOperator(RefusesEmptyRendering, BaseOperator):
         the group, so only once the task has succeeded.
     :param tubemq_conn_id: the connection.
     :param cluster: the connection's cluster alias; needed where that is not the connection id.
+    :param source: kind of the topic: ``tubemq``, ``rocketmq``, or a plug-in's.
 
     A mapped task needs ``inlets=[a], outlets=[a]`` in its ``.partial()``.
 
@@ -143,9 +151,12 @@ class TubeMQOffsetsOperator(RefusesEmptyRendering, BaseOperator):
         offset_store: str = "asset_state",
         tubemq_conn_id: str = TubeMQHook.default_conn_name,
         cluster: str | None = None,
+        source: str = FIRST_SOURCE,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        space_of(source)
+        self.source = source
         self.topic, self.group, self.cluster = topic, group, cluster or tubemq_conn_id
         self.action = action
         self.to = to
@@ -153,10 +164,11 @@ class TubeMQOffsetsOperator(RefusesEmptyRendering, BaseOperator):
         self.dry_run_only = dry_run
         self.offset_store = offset_store
         self.tubemq_conn_id = tubemq_conn_id
-        static = dict.fromkeys(("topic", "group", "cluster"), "it names the offsets asset")
+        names = ("source", "topic", "group", "cluster")
+        static = dict.fromkeys(names, "it names the offsets asset")
         static |= dict.fromkeys(("dry_run", "offset_store"), "it decides how the task is set up")
         check_literals(OffsetsArguments, self._arguments(), static=static, task=self)
-        self.offsets_asset = offsets_asset(self.cluster, topic, group)
+        self.offsets_asset = offsets_asset(self.cluster, topic, group, source)
         if not is_mapped(self):
             asset = [self.offsets_asset]
             self.inlets = [*self.inlets, *(a for a in asset if not declared(a, self.inlets))]
@@ -164,19 +176,23 @@ class TubeMQOffsetsOperator(RefusesEmptyRendering, BaseOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Run the action and report position and lag."""
-        named = f"{self.cluster}/{self.topic}/{self.group}"
+        kind = "" if self.source == FIRST_SOURCE else f"{self.source}:"
+        named = f"{kind}{self.cluster}/{self.topic}/{self.group}"
         show = f"airflow tubemq offsets show {named}"
         about = ErrorContext(self.tubemq_conn_id, self.topic, self.group, show)
         with fatal_errors_fail_the_task(self.log, about=about):
             arguments = parse(OffsetsArguments, self._arguments())
-            hook = TubeMQHook(self.tubemq_conn_id)
+            hook = self._hook()
             hook.expect_cluster(arguments.cluster)
-            self.admin_url = hook.config.admin_url
+            self.admin_url = hook.admin_url
             store = store_for(arguments.offset_store, context, self.offsets_asset)
             # Keywords in `to` resolve only with every broker; showing works without some.
-            look = hook.ends if arguments.action == "set" else hook.reachable_ends
+            every = arguments.action == "set"
+            look = hook.ends if every and self.source == FIRST_SOURCE else hook.reachable_ends
             ends = look(arguments.topic, arguments.group, stable=True)
             unavailable = dict(away_of(ends))
+            if every and unavailable:
+                raise NetworkError(f"not all brokers answer: {'; '.join(unavailable.values())}")
             if arguments.action == "set":
                 before, after, by_hand = self._set(context, arguments, store, ends)
             else:
@@ -206,11 +222,11 @@ class TubeMQOffsetsOperator(RefusesEmptyRendering, BaseOperator):
         arguments: OffsetsArguments,
         before: Mapping[str, int],
         after: Mapping[str, int],
-        ends: Mapping[Partition, Ends],
+        ends: Mapping[Any, Ends],
         unavailable: Iterable[str],
     ) -> dict[str, Any]:
         """Return the report. Raises `AirflowFailException` if the lag is beyond the limit."""
-        lag = lag_between(ends, self._by_partition(after), SPACE).total
+        lag = lag_between(ends, self._by_partition(after), self._space).total
         self.log.info("%s of %s: %s -> %s", self.action, self.offsets_asset.name, before, after)
         gauge_group(arguments.cluster, arguments.topic, arguments.group, lag=lag)
         if arguments.fail_above is not None and lag > arguments.fail_above:
@@ -228,31 +244,40 @@ class TubeMQOffsetsOperator(RefusesEmptyRendering, BaseOperator):
             "away": list(unavailable),
         }
 
+    def _hook(self) -> Any:
+        kind: Any = hook_class(self.source)
+        return kind(self.tubemq_conn_id)
+
     def _arguments(self) -> dict[str, Any]:
         values = {name: getattr(self, name, None) for name in OffsetsArguments.model_fields}
         return {**values, "dry_run": self.dry_run_only}
 
-    def _by_partition(self, position: Mapping[str, int]) -> dict[Partition, int]:
-        return {SPACE.partition(self.topic, key): offset for key, offset in position.items()}
+    @property
+    def _space(self) -> OffsetSpace:
+        return space_of(self.source)
+
+    def _by_partition(self, position: Mapping[str, int]) -> dict[Any, int]:
+        return {self._space.partition(self.topic, key): at for key, at in position.items()}
 
     def _set(
         self,
         context: Context,
         arguments: OffsetsArguments,
         store: TaskStore,
-        ends: Mapping[Partition, Ends],
+        ends: Mapping[Any, Ends],
     ) -> tuple[dict[str, int], dict[str, int], bool]:
         """Return the position before and after, and if the one before was set by hand."""
         refuse_other_store(arguments.offset_store, context, self.offsets_asset)
         stored, event = store.load_cursor(), store.newest_position()
-        cursor = standing(stored, event, self.offsets_asset.name, SPACE)
+        cursor = standing(stored, event, self.offsets_asset.name, self._space)
         before = dict(cursor.get("next", {}))
         note = _Note.of(context, wanted=not arguments.dry_run)
         if note.tells_of(cursor, store.writer):
             self.log.info("an earlier try has moved the group already")
             self._emit_event(store, cursor, event)
             return dict(note.before), before, False
-        offsets = named_offsets(_resolved(arguments, ends, before), before, SPACE, subject="to")
+        resolved = _resolved(arguments, ends, before)
+        offsets = named_offsets(resolved, before, self._space, subject="to")
 
         def change(stored_now: Document | None) -> Document:
             base, now = stored_now or cursor, datetime.now(UTC)
@@ -338,7 +363,7 @@ def _position(store: TaskStore) -> dict[str, int]:
 
 def _resolved(
     arguments: OffsetsArguments,
-    ends: Mapping[Partition, Ends],
+    ends: Mapping[Any, Ends],
     current: Mapping[str, int],
 ) -> dict[str, Any]:
     """Return offsets for keywords; partitions that no broker offers keep theirs."""
@@ -347,7 +372,9 @@ def _resolved(
     named = (
         dict.fromkeys({**current, **by_key}, target)
         if isinstance(target, str)
-        else offsets_for_topic(target, arguments.topic, "to", allow_keywords=True)
+        else offsets_for_topic(
+            target, arguments.topic, "to", allow_keywords=True, source=arguments.source
+        )
     )
     offsets: dict[str, Any] = {}
     for key, value in named.items():

@@ -27,7 +27,7 @@ from tubemq_provider.windows.spaces import space_of
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from tubemq_provider.ingest.job import IngestJob
+    from tubemq_provider.ingest.job import IngestJob, Planned
     from tubemq_provider.offsets.registry import TaskStore
     from tubemq_provider.windows.run.result import WindowResult
 
@@ -75,13 +75,14 @@ class TubeMQPlanWindowOperator(TubeMQWindowOperator):
         with failing, ExitStack() as stack:
             arguments, store, job = self._open_job(context, stack)
             progress_logger = job.progress_logger(self.log)
-            plan, marker, finished = job.plan(
+            planned = job.plan(
                 store,
                 attempt=str(context["ti"].id),
                 serialised=self._serialised,
                 observer=self.observer(context, progress_logger),
             )
-            document = _document(plan)
+            document = _document(planned)
+        plan, marker, finished = planned
         self._emit_events(context, arguments, finished)
         if arguments.skip_if_empty and (plan is None or not plan.entries or marker is not None):
             why = (
@@ -227,28 +228,14 @@ def _stored_plan(
     return published if published is not None and published.hash == plan_hash else None
 
 
-def _document(plan: WindowPlan | None) -> dict[str, Any]:
+def _document(planned: Planned) -> dict[str, Any]:
     """Return the XCom for the tasks between. Raises `ConfigError` if it is too large."""
-    if plan is None:
-        return {"window_id": None, "hash": None, "entries": 0, "partitions": 0, "ranges": {}}
-    if len(plan.ranges) > _SHOWN:
+    plan = planned.plan
+    if plan is not None and len(plan.ranges) > _SHOWN:
         raise ConfigError(
             f"window {plan.window_id} has {len(plan.ranges)} partitions; the ranges of more than "
             f"{_SHOWN} do not fit into XCom: read it with TubeMQConsumeOperator or "
             f"@task.tubemq_window",
             subject="plan",
         )
-    start, end = plan.time or (None, None)
-    return {
-        "window_id": plan.window_id,
-        "hash": plan.hash,
-        "topic": plan.topic,
-        "group": plan.group,
-        "start": start,
-        "end": end,
-        "entries": plan.entries,
-        "partitions": len(plan.ranges),
-        "ranges": {key: list(range_) for key, range_ in plan.ranges.items()},
-        "starting_offsets": {plan.topic: {key: at for key, (at, _) in plan.ranges.items()}},
-        "ending_offsets": {plan.topic: {key: at for key, (_, at) in plan.ranges.items()}},
-    }
+    return planned.document()

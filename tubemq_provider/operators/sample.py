@@ -15,6 +15,8 @@ from airflow.sdk import BaseOperator
 from tubemq_client.errors import ConfigError
 from tubemq_provider._airflow import needs_asset_state
 from tubemq_provider.assets import declared, offsets_asset
+from tubemq_provider.extensions import BUILT_IN
+from tubemq_provider.hooks.by_kind import hook_class
 from tubemq_provider.hooks.failures import ErrorContext, fatal_errors_fail_the_task
 from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.offsets.asset_state import AssetTimeline
@@ -30,7 +32,7 @@ from tubemq_provider.task_arguments import (
     require_inlet,
 )
 from tubemq_provider.windows.canonical import rfc3339
-from tubemq_provider.windows.spaces import FIRST_SOURCE
+from tubemq_provider.windows.spaces import FIRST_SOURCE, space_of
 from tubemq_provider.windows.time_resolvers.samples import instant_of
 from tubemq_provider.windows.time_resolvers.timeline import record_sample
 
@@ -75,6 +77,7 @@ class TubeMQSampleEndsOperator(RefusesEmptyRendering, BaseOperator):
     :param group: group whose windows use the timeline.
     :param tubemq_conn_id: the connection.
     :param cluster: the connection's cluster alias; needed where that is not the connection id.
+    :param source: kind of the topic, if a plug-in brings it.
 
     A mapped task needs ``inlets=[offsets_asset(cluster, topic, group)]`` in its ``.partial()``.
 
@@ -93,9 +96,19 @@ class TubeMQSampleEndsOperator(RefusesEmptyRendering, BaseOperator):
         group: str,
         tubemq_conn_id: str = TubeMQHook.default_conn_name,
         cluster: str | None = None,
+        source: str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        if source not in (None, self.source):
+            space_of(str(source))
+            if self.source != FIRST_SOURCE or source in BUILT_IN["source"]:
+                raise ConfigError(
+                    f"{type(self).__name__} samples {self.source}; {source!r} has an operator of "
+                    f"its own",
+                    subject="source",
+                )
+            self.source = str(source)
         self.tubemq_conn_id = tubemq_conn_id
         self.topic, self.group, self.cluster = topic, group, cluster or tubemq_conn_id
         check_literals(
@@ -134,7 +147,9 @@ class TubeMQSampleEndsOperator(RefusesEmptyRendering, BaseOperator):
         }
 
     def _hook(self) -> SampledHook:
-        return TubeMQHook(self.tubemq_conn_id)
+        kind: Any = hook_class(self.source)
+        hook: SampledHook = kind(self.tubemq_conn_id)
+        return hook
 
     def _error_context(self) -> ErrorContext:
         return ErrorContext(self.tubemq_conn_id, self.topic, self.group)

@@ -20,7 +20,6 @@ from tubemq_client import errors
 from tubemq_provider.offsets.commit_events import RECENT
 from tubemq_provider.offsets.metadata_db import Group, RunningTask, reading
 from tubemq_provider.overview.accepted_windows import window_rows
-from tubemq_provider.overview.ends import with_ends
 from tubemq_provider.overview.event_coverage import covered
 from tubemq_provider.overview.group_progress import GroupProgress, group_position
 from tubemq_provider.overview.routed_tables import table_rows
@@ -28,7 +27,7 @@ from tubemq_provider.plugins.access import Reader, ReaderDep
 from tubemq_provider.plugins.clusters import ends_of
 from tubemq_provider.plugins.lag import Answer, LagRequests
 from tubemq_provider.windows.canonical import rfc3339
-from tubemq_provider.windows.lag import lag_between, regressed
+from tubemq_provider.windows.lag import lag_between, regressed, with_ends
 from tubemq_provider.windows.spaces import space_of
 
 HEADERS: Final = {

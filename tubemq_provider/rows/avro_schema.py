@@ -12,7 +12,7 @@ import math
 import struct
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tubemq_client.errors import ConfigError, require_extra
 from tubemq_client.json_text import load_unique_json
@@ -22,7 +22,7 @@ from tubemq_provider.rows.spec import SUBJECT
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["ReaderFields", "fingerprint_of", "record_column"]
+__all__ = ["FieldResolution", "ReaderFields", "fingerprint_of", "record_column"]
 
 _LOGICAL: Final = "__logical__"
 """Key that hides a schema's logical type while fastavro resolves names: it refuses some logical
@@ -102,6 +102,111 @@ class ReaderFields:
         if column is None:
             raise ValueError(f"field {name!r} has no column")
         return column.array()[0]
+
+    def resolved(self, name: str, writer: ReaderFields, source: str) -> FieldResolution:
+        """Return how values of the writer's field `source` become values of the field `name`."""
+        reader_type, writer_type = self._fields[name]["type"], writer._fields[source]["type"]
+        resolving = _Resolving(self._maker.resolved, writer._maker.resolved)
+        problem = resolving.problem(reader_type, writer_type, top=True)
+        own, others = resolving.both(reader_type, writer_type)
+        null = own.null or not others.null
+        return FieldResolution(problem, null, _symbols_of(own.rest, others.rest))
+
+
+class FieldResolution(NamedTuple):
+    """Resolution of a writer's field to a reader's. `problem`: why no value resolves, None if some
+    do. `null`: False if the writer has nulls where the reader has none. `symbols`: for an enum, the
+    reader's symbol of each of the writer's that it does not have itself; None without a default.
+    """
+
+    problem: str | None
+    null: bool
+    symbols: Mapping[str, str | None]
+
+
+class _Members(NamedTuple):
+    null: bool
+    rest: list[Any]
+
+
+class _Resolving:
+    """Comparison of a reader's type with a writer's, by the rules of Avro's schema resolution that
+    columns do not show: named types have the same name, fixed values the same size, and bytes,
+    fixed values, enums and strings are no types of each other. `of_reader` and `of_writer` resolve
+    names."""
+
+    def __init__(self, of_reader: Callable[[Any], Any], of_writer: Callable[[Any], Any]) -> None:
+        self._of_reader, self._of_writer = of_reader, of_writer
+        self._compared: set[tuple[int, int]] = set()
+
+    def both(self, reader: Any, writer: Any) -> tuple[_Members, _Members]:
+        """Return the members of both types, each without null."""
+        return _members(reader, self._of_reader), _members(writer, self._of_writer)
+
+    def problem(self, reader: Any, writer: Any, *, top: bool = False) -> str | None:
+        """Return why values of `writer` are no values of `reader`, or None. At the `top` of a
+        column, nulls and symbols are compared by record."""
+        own, others = self.both(reader, writer)
+        if others.null and not own.null and not top:
+            return "it may be null, and in 'schema' not"
+        if len(own.rest) != len(others.rest):
+            return f"it is a union of {len(others.rest)} types, of {len(own.rest)} in 'schema'"
+        pairs = zip(own.rest, others.rest, strict=True)
+        problems = (self._one(mine, theirs, top=top) for mine, theirs in pairs)
+        return next(filter(None, problems), None)
+
+    def _one(
+        self, reader: Mapping[str, Any], writer: Mapping[str, Any], *, top: bool
+    ) -> str | None:
+        kind, other = reader["type"], writer["type"]
+        if (id(reader), id(writer)) in self._compared:
+            return None
+        self._compared.add((id(reader), id(writer)))
+        if kind != other:
+            # Numbers are compared as columns.
+            numbers = {"int", "long", "float", "double"}
+            return None if {kind, other} <= numbers else f"it is {other}, and {kind} in 'schema'"
+        if kind in ("enum", "fixed") and not _same_name(reader, writer):
+            return f"it is the {kind} {writer['name']!r}, and {reader['name']!r} in 'schema'"
+        if kind == "fixed" and reader["size"] != writer["size"]:
+            return f"it has {writer['size']} bytes, and {reader['size']} in 'schema'"
+        if kind == "enum" and not top and (missing := {*writer["symbols"]} - {*reader["symbols"]}):
+            return f"its symbol {min(missing)!r} is not in 'schema'"
+        if kind == "record":
+            return self._record(reader, writer)
+        inner = {"array": "items", "map": "values"}.get(kind)
+        return None if inner is None else self.problem(reader[inner], writer[inner])
+
+    def _record(self, reader: Mapping[str, Any], writer: Mapping[str, Any]) -> str | None:
+        theirs = {field["name"]: field["type"] for field in writer["fields"]}
+        for field in reader["fields"]:
+            name = field["name"]
+            if name not in theirs and "default" not in field:
+                return f"it has no member {name!r}"
+            if name in theirs and (problem := self.problem(field["type"], theirs[name])):
+                return f"member {name!r}: {problem}"
+        return None
+
+
+def _members(schema: Any, resolve: Callable[[Any], Any]) -> _Members:
+    schema = resolve(schema)
+    members = schema if isinstance(schema, list) else [schema]
+    rest = [resolve(member) for member in members if not _is_null(member)]
+    return _Members(len(rest) < len(members), rest)
+
+
+def _same_name(reader: Mapping[str, Any], writer: Mapping[str, Any]) -> bool:
+    """Return True for the same name without a namespace, or an alias of the reader's."""
+    names = {str(name).rpartition(".")[2] for name in [reader["name"], *reader.get("aliases", ())]}
+    return writer["name"].rpartition(".")[2] in names
+
+
+def _symbols_of(reader: list[Any], writer: list[Any]) -> Mapping[str, str | None]:
+    if [member["type"] for member in (*reader, *writer)] != ["enum", "enum"]:
+        return {}
+    own = reader[0]
+    missing = [symbol for symbol in writer[0]["symbols"] if symbol not in own["symbols"]]
+    return dict.fromkeys(missing, own.get("default"))
 
 
 def _parsed(schema: str) -> Any:
@@ -223,18 +328,18 @@ class _ColumnBuilder:
                 f"schema: it makes more than {_MAX_COLUMNS} columns, members of records counted",
                 subject=SUBJECT,
             )
-        schema = self._resolved(schema)
+        schema = self.resolved(schema)
         if isinstance(schema, list):
             return self._union(schema, path)
         column = self._one(schema, path)
         return column, column.read
 
-    def _resolved(self, schema: Any) -> Any:
+    def resolved(self, schema: Any) -> Any:
         """Return the definition of a type that is referenced by name."""
         if isinstance(schema, str):
             return self._named.get(schema, {"type": schema})
         if isinstance(schema, Mapping) and not isinstance(schema["type"], str):
-            return self._resolved(schema["type"])
+            return self.resolved(schema["type"])
         if isinstance(schema, Mapping) and schema["type"] in self._named:
             return self._named[schema["type"]]
         if isinstance(schema, Mapping) and "name" in schema:
@@ -337,7 +442,7 @@ class _ColumnBuilder:
     def encoded(self, schema: Any, value: Any) -> bytes:
         """Encode the default `value` of a field: bytes are texts of U+0000 to U+00FF, a union is
         encoded as its first matching member. Raises `ValueError` if it is not of the type."""
-        schema = self._resolved(schema)
+        schema = self.resolved(schema)
         if isinstance(schema, list):
             for index, member in enumerate(schema):
                 with suppress(ValueError):
@@ -367,7 +472,7 @@ class _ColumnBuilder:
 
     def _reader(self, schema: Any) -> avro.ValueReader:
         """Return a reader of values of any type."""
-        schema = self._resolved(schema)
+        schema = self.resolved(schema)
         if isinstance(schema, list):
             return avro.union_reader([self._reader(member) for member in schema])
         kind = schema["type"]

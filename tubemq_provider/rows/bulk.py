@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
+from tubemq_provider.files.arrays import binaries, int32s, int64s, no_rows
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -67,8 +69,8 @@ def joined_lines(bodies: pa.BinaryArray) -> pa.Buffer:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    lines = pa.ListArray.from_arrays(pa.array([0, len(bodies)], pa.int32()), bodies)
-    return pc.binary_join(lines, b"\n")[0].as_buffer()
+    lines = pa.ListArray.from_arrays(int32s([0, len(bodies)]), bodies)
+    return pc.binary_join(lines, binaries([b"\n"])[0])[0].as_buffer()
 
 
 def parse_bodies(
@@ -112,7 +114,7 @@ def parse_by_bisection(
             pending += [(middle, end), (start, middle)]
     table = pa.Table.from_batches(parsed, schema).combine_chunks()
     batches = table.to_batches()
-    rows = batches[0] if batches else pa.RecordBatch.from_pylist([], schema)
+    rows = batches[0] if batches else no_rows(schema)
     return Decoded(rows, origin, bad)
 
 
@@ -138,5 +140,5 @@ def merged(parts: Sequence[Decoded], schema: pa.Schema) -> Decoded:
     origin = [place for part in parts for place in part.origin]
     order = sorted(range(len(origin)), key=origin.__getitem__)
     table = pa.Table.from_batches([part.rows for part in parts], schema)
-    rows = table.take(pa.array(order, pa.int64())).combine_chunks().to_batches()[0]
+    rows = table.take(int64s(order)).combine_chunks().to_batches()[0]
     return Decoded(rows, [origin[index] for index in order], bad, empty)

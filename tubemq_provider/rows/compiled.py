@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tubemq_provider.files.arrays import int64s
 from tubemq_provider.rows.bulk import Decoded, merged, moved
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ class CompiledReader:
         left = read[1]
         if len(left) == len(bodies):
             return reference(bodies)
-        rest = reference(bodies.take(pa.array(left, pa.int64())))
+        rest = reference(bodies.take(int64s(left)))
         missing = frozenset(left)
         origin = [place for place in range(len(bodies)) if place not in missing]
         return merged([Decoded(rows, origin), moved(rest, left)], self._schema)

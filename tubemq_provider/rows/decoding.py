@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 from tubemq_client.errors import ConfigError, CorruptRecord
 from tubemq_client.model import CorruptRecords
 from tubemq_client.terminal import visible
+from tubemq_provider.files.arrays import int64s
 from tubemq_provider.files.columns import ColumnSet
 from tubemq_provider.rows.bulk import BadBody, BodyDecoder, Decoded
 from tubemq_provider.rows.ddl import ddl_of, parse_ddl
@@ -180,7 +181,7 @@ class RowDecoder:
             bad_records(record, (len(decoded.bad), records.num_rows))
         record_columns = records.select(list(self._record_columns))
         if len(decoded.origin) != records.num_rows or decoded.bad or decoded.empty:
-            record_columns = record_columns.take(pa.array(decoded.origin, pa.int64()))
+            record_columns = record_columns.take(int64s(decoded.origin))
         return pa.RecordBatch.from_arrays(
             [*record_columns.columns, *decoded.rows.columns], schema=self.schema
         )

@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from tubemq_client.errors import ConfigError
+from tubemq_provider.files.arrays import int64s, no_rows
 from tubemq_provider.rows.avro_schema import fingerprint_of, record_column
 from tubemq_provider.rows.bulk import BadBody, Decoded, merged, moved
 from tubemq_provider.rows.compiled import compiled_reader
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tubemq_provider.rows.avro_columns import RecordColumn
-    from tubemq_provider.rows.avro_schema import ReaderFields
+    from tubemq_provider.rows.avro_schema import FieldResolution, ReaderFields
     from tubemq_provider.rows.compiled import CompiledReader
     from tubemq_provider.rows.spec import DecodeSpec
 
@@ -54,8 +55,8 @@ class AvroBodies:
         problems: list[str] = []
         for id_, text in spec.schemas.items():
             try:
-                columns, _ = _columns(spec, text)
-                mapping = _Mapping(self.schema, fields, _schema_of(columns))
+                columns, writer = _columns(spec, text)
+                mapping = _Mapping(self.schema, fields, _schema_of(columns), writer)
                 self._writers[int(id_)] = _Writer(columns, mapping)
             except ConfigError as error:
                 problems += [f"schemas: {id_}: {problem}" for problem in error.problems]
@@ -82,7 +83,6 @@ class AvroBodies:
 
     def _read_by_id(self, bodies: pa.BinaryArray) -> Decoded:
         """Read the bodies of each schema id together, and restore the order of the records."""
-        import pyarrow as pa
 
         by_id: dict[int, list[int]] = {}
         bad: list[BadBody] = []
@@ -101,10 +101,10 @@ class AvroBodies:
                 raise
             except ValueError as error:
                 bad.append(BadBody(place, str(error)))
-        nothing = pa.RecordBatch.from_pylist([], self.schema)
+        nothing = no_rows(self.schema)
         parts = [Decoded(nothing, [], bad)]
         for id_, places in by_id.items():
-            decoded = self._writers[id_].decode(bodies.take(pa.array(places, pa.int64())))
+            decoded = self._writers[id_].decode(bodies.take(int64s(places)))
             parts.append(moved(decoded, places))
         return merged(parts, self.schema)
 
@@ -115,8 +115,8 @@ class AvroBodies:
         if schema.kind != "AVRO":
             raise ValueError(f"its schema is {schema.kind}, not AVRO")
         try:
-            columns, _ = _columns(self._spec, schema.text)
-            mapping = _Mapping(self.schema, self._fields, _schema_of(columns))
+            columns, writer = _columns(self._spec, schema.text)
+            mapping = _Mapping(self.schema, self._fields, _schema_of(columns), writer)
         except ConfigError as error:
             raise ConfigError(
                 [f"schema_registry: schema {id_}: {problem}" for problem in error.problems],
@@ -138,7 +138,7 @@ class _Writer:
             decoded = self._read(bodies)
         else:
             decoded = self._compiled.decode(bodies, self._read)
-        return replace(decoded, rows=self._mapping.rows(decoded.rows))
+        return self._mapping.resolved(decoded)
 
     def _read(self, bodies: pa.BinaryArray) -> Decoded:
         return _read(bodies.to_pylist(), self._columns, lambda _: Frames.SIZE)
@@ -215,10 +215,14 @@ def pa_batch(cells: pa.StructArray, schema: pa.Schema) -> pa.RecordBatch:
 class _Mapping:
     """Schema resolution from the columns of a writer's schema to those of the reader's, by name or
     alias. A column that the writer does not have is filled with the reader's default. Numbers are
-    widened where Avro allows it; other differences of type raise `ConfigError`."""
+    widened where Avro allows it; other differences of type raise `ConfigError`. Nulls, and symbols
+    of enums, that the reader's field does not have make a body bad."""
 
-    def __init__(self, schema: pa.Schema, fields: ReaderFields, writer: pa.Schema) -> None:
+    def __init__(
+        self, schema: pa.Schema, fields: ReaderFields, writer: pa.Schema, written: ReaderFields
+    ) -> None:
         self._schema = schema
+        self._resolutions: dict[str, FieldResolution] = {}
         self._defaults: dict[str, Any] = {}
         self._sources: dict[str, str] = {}
         problems = []
@@ -232,6 +236,11 @@ class _Mapping:
                         f"field {source!r} is {writer.field(source).type}, and {item.type} in "
                         "'schema'"
                     )
+                    continue
+                resolution = fields.resolved(item.name, written, source)
+                if resolution.problem:
+                    problems.append(f"field {source!r}: {resolution.problem}")
+                self._resolutions[item.name] = resolution
                 continue
             try:
                 self._defaults[item.name] = fields.default(item.name)
@@ -244,6 +253,33 @@ class _Mapping:
         if problems:
             raise ConfigError(problems, subject=SUBJECT)
 
+    def resolved(self, decoded: Decoded) -> Decoded:
+        """Return the rows of a writer's bodies with the reader's columns; bad are bodies with a
+        value that the reader's field does not have."""
+
+        rows, bad = decoded.rows, dict[int, str]()
+        for name, resolution in self._resolutions.items():
+            column = rows.column(self._sources[name])
+            if not resolution.null:
+                for place in _places(column.is_null()):
+                    bad.setdefault(place, f"field {name!r} is null, and in 'schema' it is not")
+            for symbol, default in resolution.symbols.items():
+                if default is None:
+                    for place in _places(_equals(column, symbol)):
+                        bad.setdefault(
+                            place, f"field {name!r}: {symbol!r} is no symbol in 'schema'"
+                        )
+        if bad:
+            kept = [place for place in range(rows.num_rows) if place not in bad]
+            rows = rows.take(int64s(kept))
+            problems = [BadBody(decoded.origin[place], bad[place]) for place in sorted(bad)]
+            decoded = replace(
+                decoded,
+                origin=[decoded.origin[place] for place in kept],
+                bad=sorted([*decoded.bad, *problems], key=lambda each: each.index),
+            )
+        return replace(decoded, rows=self.rows(rows))
+
     def rows(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Return the rows with the reader's columns. A long becomes the nearest double, as in
         Avro."""
@@ -252,10 +288,31 @@ class _Mapping:
         columns = [
             pa.repeat(self._defaults[item.name], rows.num_rows)
             if item.name in self._defaults
-            else rows.column(self._sources[item.name]).cast(item.type, safe=False)
+            else self._column(rows, item.name).cast(item.type, safe=False)
             for item in self._schema
         ]
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+    def _column(self, rows: pa.RecordBatch, name: str) -> pa.Array:
+        """Return the writer's column, with defaults for symbols that the reader does not have."""
+        import pyarrow.compute as pc
+
+        column = rows.column(self._sources[name])
+        for symbol, default in self._resolutions[name].symbols.items():
+            if default is not None:
+                column = pc.if_else(_equals(column, symbol), default, column)
+        return column
+
+
+def _equals(column: pa.Array, text: str) -> pa.Array:
+    import pyarrow.compute as pc
+
+    return pc.equal(column, text)
+
+
+def _places(mask: pa.Array) -> list[int]:
+    """Return the indexes at which the mask is true."""
+    return [place for place, is_true in enumerate(mask.to_pylist()) if is_true]
 
 
 def _is_wider(before: pa.DataType, after: pa.DataType) -> bool:

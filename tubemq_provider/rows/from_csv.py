@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from tubemq_client.errors import ConfigError
+from tubemq_provider.files.arrays import int64s, no_rows
 from tubemq_provider.rows.bulk import BadBody, Decoded, joined_lines, merged, parse_bodies
 from tubemq_provider.rows.compiled import compiled_reader, text_fields
 from tubemq_provider.rows.numbers import check_texts, decimals_of_texts, is_odd_float
@@ -70,7 +71,6 @@ class CsvBodies:
         return self._decode(bodies)
 
     def _decode(self, bodies: pa.BinaryArray) -> Decoded:
-        import pyarrow as pa
         import pyarrow.compute as pc
 
         raw = _raw(bodies)
@@ -85,7 +85,7 @@ class CsvBodies:
         reasons = self._reasons(bodies, quoted=signs)
         excluded = {*broken, *reasons}
         places = [place for place in range(len(bodies)) if place not in excluded]
-        plain = bodies if not excluded else bodies.take(pa.array(places, pa.int64()))
+        plain = bodies if not excluded else bodies.take(int64s(places))
         parts = [parse_bodies(plain, places, self._parse, self.schema)]
         for place in broken:
             if place not in reasons:
@@ -170,7 +170,7 @@ class CsvBodies:
 
         rows = table.combine_chunks().to_batches()
         if not rows:
-            return pa.RecordBatch.from_pylist([], self.schema)
+            return no_rows(self.schema)
         columns = [self._typed(rows[0].column(item.name), item.type) for item in self.schema]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 

@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from tubemq_client.errors import ConfigError
+from tubemq_provider.files.arrays import no_rows
 from tubemq_provider.rows.bulk import BadBody, Decoded
 from tubemq_provider.rows.numbers import check_kept
 from tubemq_provider.rows.spec import SUBJECT
@@ -63,7 +64,7 @@ class FunctionBodies:
 
         if isinstance(result, pa.Table):
             batches = result.combine_chunks().to_batches()
-            result = batches[0] if batches else pa.RecordBatch.from_pylist([], result.schema)
+            result = batches[0] if batches else no_rows(result.schema)
         if not isinstance(result, pa.RecordBatch) or result.num_rows != count:
             what = f"{result.num_rows} rows" if hasattr(result, "num_rows") else repr(type(result))
             raise ConfigError(

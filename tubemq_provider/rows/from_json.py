@@ -14,6 +14,7 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from tubemq_client.errors import ConfigError
+from tubemq_provider.files.arrays import binaries, flags, int32s, no_rows
 from tubemq_provider.rows.bulk import BadBody, Decoded, joined_lines, parse_bodies
 from tubemq_provider.rows.compiled import compiled_reader, text_fields
 from tubemq_provider.rows.ddl import MAX_NESTING
@@ -88,7 +89,7 @@ class JsonBodies:
         table = self._read(bodies).select(self.schema.names)
         rows = table.combine_chunks().to_batches()
         if not rows:
-            return pa.RecordBatch.from_pylist([], self.schema)
+            return no_rows(self.schema)
         columns = [
             _as_type(rows[0].column(item.name), item.type, self._nanoseconds)
             for item in self.schema
@@ -123,7 +124,7 @@ def infer_schema(bodies: pa.BinaryArray) -> pa.Schema:
             f"each other",
             subject=SUBJECT,
         )
-    sound = sound.filter(pa.array([depth is not None for depth in depths], pa.bool_()))
+    sound = sound.filter(flags(depth is not None for depth in depths))
     schema = pa.schema([])
     pending = [(0, len(sound))] if len(sound) else []
     while pending:
@@ -166,7 +167,6 @@ def _read(bodies: pa.BinaryArray, schema: pa.Schema | None, unknown: str) -> pa.
 def _readable(bodies: pa.BinaryArray) -> tuple[pa.BinaryArray, list[int], list[BadBody]]:
     """Return the bodies that Arrow may read, their indexes in the batch, and the bodies that are no
     objects."""
-    import pyarrow as pa
     import pyarrow.compute as pc
 
     odd = pc.match_substring(bodies, b"\n")
@@ -186,7 +186,7 @@ def _readable(bodies: pa.BinaryArray) -> tuple[pa.BinaryArray, list[int], list[B
             places.append(place)
         except (ValueError, TypeError, RecursionError) as error:
             bad.append(BadBody(place, str(error).splitlines()[0]))
-    return pa.array(readable, pa.binary()), places, bad
+    return binaries(readable), places, bad
 
 
 def _one_line(body: bytes | None) -> bytes:
@@ -237,7 +237,7 @@ def _as_type(column: pa.Array, type_: pa.DataType, nanoseconds: str) -> pa.Array
         return column
     if pa.types.is_list(type_):
         lengths = pc.fill_null(pc.list_value_length(column), 0)
-        offsets = pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(lengths)])
+        offsets = pa.concat_arrays([int32s([0]), pc.cumulative_sum(lengths)])
         cells = _as_type(column.flatten(), type_.value_type, nanoseconds)
         return pa.ListArray.from_arrays(offsets, cells, type_, mask=column.is_null())
     if pa.types.is_struct(type_):
@@ -262,7 +262,7 @@ def _bytes(texts: pa.Array) -> pa.Array:
         ]
     except binascii.Error as error:
         raise pa.ArrowInvalid(f"a text is no Base64, in which JSON holds bytes: {error}") from error
-    return pa.array(cells, pa.binary())
+    return binaries(cells)
 
 
 def _check_cells(column: pa.Array) -> None:

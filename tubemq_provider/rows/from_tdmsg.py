@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from tubemq_client.errors import ConfigError, UnreadableTDMsg
 from tubemq_client.tdmsg import TDMsgRecord, parse_attributes, parse_tdmsg
+from tubemq_provider.files.arrays import int64s
 from tubemq_provider.rows.bulk import BadBody, Decoded, merged, moved
 from tubemq_provider.rows.compiled import compiled_unpack
 from tubemq_provider.rows.from_function import FunctionBodies
@@ -82,7 +83,7 @@ class PackedBodies:
         )
         if not found.left:
             return part
-        rest = _unpacked(bodies.take(pa.array(found.left, pa.int64())))
+        rest = _unpacked(bodies.take(int64s(found.left)))
         return merged([part, moved(rest, found.left)], _packed_schema())
 
     def _with_records(self, unpacked: Decoded, records: pa.RecordBatch) -> pa.RecordBatch:
@@ -92,7 +93,7 @@ class PackedBodies:
 
         if not isinstance(self._then, FunctionBodies):
             return unpacked.rows
-        taken = records.take(pa.array(unpacked.origin, pa.int64()))
+        taken = records.take(int64s(unpacked.origin))
         ours = dict(zip(unpacked.rows.schema.names, unpacked.rows.columns, strict=True))
         columns = dict(zip(taken.schema.names, taken.columns, strict=True))
         return pa.RecordBatch.from_pydict(columns | ours)
@@ -102,7 +103,7 @@ class PackedBodies:
 
         ours = unpacked.rows.select(list(_OURS))
         if len(inner.origin) != ours.num_rows or inner.bad or inner.empty:
-            ours = ours.take(pa.array(inner.origin, pa.int64()))
+            ours = ours.take(int64s(inner.origin))
         rows = pa.RecordBatch.from_arrays([*ours.columns, *inner.rows.columns], schema=self.schema)
         origin, bad = unpacked.origin, list(unpacked.bad)
         rowless = {*range(len(origin))} - {*inner.origin} - {one.index for one in inner.bad}

@@ -17,6 +17,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tubemq_client.errors import ConfigError
+from tubemq_provider.files.arrays import binaries, int64s
 from tubemq_provider.rows.bulk import BadBody, BodyDecoder, Decoded
 from tubemq_provider.rows.frames import Frames
 from tubemq_provider.rows.spec import SUBJECT
@@ -154,7 +155,6 @@ class FramedBodies:
 
     def decode(self, records: pa.RecordBatch) -> Decoded:
         """See `BodyDecoder`. Raises `RegistryUnavailable`."""
-        import pyarrow as pa
 
         registry = registry_of(self._name)
         places: list[int] = []
@@ -174,9 +174,9 @@ class FramedBodies:
                 continue
             places.append(place)
             bodies.append(body if self._keep else body[Frames.SIZE :])
-        rest = records.take(pa.array(places, pa.int64()))
+        rest = records.take(int64s(places))
         at = rest.schema.get_field_index("value")
-        rest = rest.set_column(at, rest.schema.field(at), pa.array(bodies, pa.binary()))
+        rest = rest.set_column(at, rest.schema.field(at), binaries(bodies))
         inner = self._inner.decode(rest)
         for one in inner.bad:
             data = (

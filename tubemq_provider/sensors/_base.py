@@ -13,6 +13,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
 
 from airflow.sdk import BaseSensorOperator, PokeReturnValue
+from pydantic import Field
 
 from tubemq_client import errors
 from tubemq_provider._airflow import (
@@ -30,6 +31,7 @@ from tubemq_provider.hooks.failures import (
 from tubemq_provider.hooks.plugin import plugin_hook
 from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.rendered import RefusesEmptyRendering
+from tubemq_provider.task_arguments import ConsumerConfig, TaskArguments, parse
 from tubemq_provider.windows.errors import is_final
 from tubemq_provider.windows.spaces import FIRST_SOURCE, space_of
 
@@ -39,13 +41,19 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
     from airflow.triggers.base import BaseTrigger
 
-    from tubemq_provider.task_arguments import TaskArguments
     from tubemq_provider.windows.spaces import Ends
 
 End = Literal["stable", "latest"]
 
 _FAIL: Final = "__fail__"
 """Method name that Airflow passes when a deferral has timed out."""
+
+
+class SensorArguments(TaskArguments):
+    """Arguments that all sensors have."""
+
+    source: str = FIRST_SOURCE
+    consumer_config: ConsumerConfig = Field(default_factory=dict, repr=False)
 
 
 class TubeMQSensor(RefusesEmptyRendering, BaseSensorOperator):
@@ -57,11 +65,11 @@ class TubeMQSensor(RefusesEmptyRendering, BaseSensorOperator):
     exist is waited for, with a warning each time, unless `wait_for_topic` is False.
     """
 
-    model: type[TaskArguments]
+    model: type[SensorArguments]
     """Arguments, which are attributes of the sensor."""
     group: str | None = None
     source: str = FIRST_SOURCE
-    """Kind of the topic; one of a plug-in is looked at from a worker, without a trigger."""
+    """Kind of the topic: the sensor's own, or a plug-in's."""
 
     def __init__(
         self,
@@ -71,10 +79,12 @@ class TubeMQSensor(RefusesEmptyRendering, BaseSensorOperator):
         end: End,
         deferrable: bool | None = None,
         wait_for_topic: bool = True,
+        consumer_config: Mapping[str, Any] | str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.topic = topic
+        self.consumer_config = consumer_config
         self.wait_for_topic = wait_for_topic
         self.tubemq_conn_id = tubemq_conn_id
         self.end = end
@@ -87,11 +97,16 @@ class TubeMQSensor(RefusesEmptyRendering, BaseSensorOperator):
     def hook(self) -> Any:
         """Hook of the sensor's connection: TubeMQ's, or that of a plug-in's kind."""
         kind: Any = TubeMQHook if self.source == FIRST_SOURCE else plugin_hook(self.source)
-        return kind(self.tubemq_conn_id)
+        return kind(self.tubemq_conn_id, **self._reading())
 
-    def _choose_source(self, source: str, *, deferrable: bool | None) -> None:
-        """Look at another kind of topic. Raises `errors.ConfigError` for an unknown one, for one
-        that has its own sensors, and if it is to wait in the triggerer."""
+    def _reading(self) -> dict[str, Any]:
+        """Return the rendered `consumer_config` as an argument of hooks and triggers, if any."""
+        options = parse(self.model, self._arguments()).consumer_config
+        return {"consumer_config": options} if options else {}
+
+    def _choose_source(self, source: str) -> None:
+        """Look at another kind of topic. Raises `errors.ConfigError` for an unknown one, and for
+        one that has its own sensors."""
         if source == FIRST_SOURCE:
             return
         space_of(source)
@@ -101,13 +116,7 @@ class TubeMQSensor(RefusesEmptyRendering, BaseSensorOperator):
                 f"sensors of its own",
                 subject="source",
             )
-        if deferrable:
-            raise errors.ConfigError(
-                f"triggers do not know {source!r}; say mode='reschedule', which needs no worker "
-                f"slot either",
-                subject="deferrable",
-            )
-        self.source, self.deferrable = source, False
+        self.source = source
 
     @abstractmethod
     def look(self, context: Context) -> PokeReturnValue:
@@ -131,6 +140,8 @@ class TubeMQSensor(RefusesEmptyRendering, BaseSensorOperator):
             "stable": self.end == "stable",
             "poll_interval": self.poke_interval,
             "wait_for_topic": self.wait_for_topic,
+            **({} if self.source in BUILT_IN["source"] else {"source": self.source}),
+            **self._reading(),
         }
 
     def execute(self, context: Context) -> Any:

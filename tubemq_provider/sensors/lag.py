@@ -16,12 +16,11 @@ from tubemq_provider.assets import declared, offsets_asset
 from tubemq_provider.hooks.metrics import gauge_group
 from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.offsets.group_position import inlet_position
-from tubemq_provider.sensors._base import End, TubeMQSensor, ends_document
+from tubemq_provider.sensors._base import End, SensorArguments, TubeMQSensor, ends_document
 from tubemq_provider.task_arguments import (
     ClusterAlias,
     SourceGroup,
     SourceTopic,
-    TaskArguments,
     check_literals,
     is_mapped,
     parse,
@@ -46,10 +45,9 @@ _LOOK_AGAIN_S: Final = 3600.0
 """Seconds after which a deferred sensor reads the position again."""
 
 
-class LagArguments(TaskArguments):
+class LagArguments(SensorArguments):
     """Arguments of `TubeMQLagSensor`."""
 
-    source: str = FIRST_SOURCE
     topic: SourceTopic
     group: SourceGroup
     cluster: ClusterAlias
@@ -83,7 +81,8 @@ class TubeMQLagSensor(TubeMQSensor):
     :param cluster: the connection's cluster alias; needed where that is not the connection id.
     :param deferrable: wait in the triggerer, without a worker slot. Default: Airflow's
         ``[operators] default_deferrable``.
-    :param source: kind of the topic, if a plug-in brings it; then ``mode="reschedule"`` waits.
+    :param source: kind of the topic, if a plug-in brings it.
+    :param consumer_config: options of the client, as the ingest operators take them.
     :param wait_for_topic: False fails the task if the topic does not exist, instead of waiting.
 
     A mapped sensor needs ``inlets=[offsets_asset(cluster, topic, group)]`` in its ``.partial()``.
@@ -98,7 +97,7 @@ class TubeMQLagSensor(TubeMQSensor):
     "lag_by_store", "regressed": {"1:0": [position, end]}}``.
     """
 
-    template_fields: Sequence[str] = ("min_lag",)
+    template_fields: Sequence[str] = ("min_lag", "consumer_config")
     model = LagArguments
     ui_color = "#d6eef2"
 
@@ -116,7 +115,7 @@ class TubeMQLagSensor(TubeMQSensor):
         **kwargs: Any,
     ) -> None:
         super().__init__(topic=topic, tubemq_conn_id=tubemq_conn_id, end=end, **kwargs)
-        self._choose_source(source, deferrable=kwargs.get("deferrable"))
+        self._choose_source(source)
         self.group = group
         self.of = of
         self.min_lag = min_lag

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import PokeReturnValue
 
 from tubemq_provider.hooks.tubemq import TubeMQHook
-from tubemq_provider.sensors._base import End, TubeMQSensor, ends_document
+from tubemq_provider.sensors._base import End, SensorArguments, TubeMQSensor, ends_document
 from tubemq_provider.task_arguments import (
     GivenOffsets,
     PartitionKeys,
     SourceGroup,
     SourceTopic,
-    TaskArguments,
     check_literals,
     is_template,
     offsets_for_topic,
@@ -39,10 +38,9 @@ __all__ = ["TubeMQPartitionReadySensor"]
 _LOOKUP_GROUP = "tubemq_ready"
 
 
-class ReadyArguments(TaskArguments):
+class ReadyArguments(SensorArguments):
     """Arguments of `TubeMQPartitionReadySensor`."""
 
-    source: str = FIRST_SOURCE
     topic: SourceTopic
     partitions: PartitionKeys | None = None
     until_offsets: GivenOffsets | None = None
@@ -85,14 +83,18 @@ class TubeMQPartitionReadySensor(TubeMQSensor):
     :param tubemq_conn_id: the connection.
     :param deferrable: wait in the triggerer, without a worker slot. Default: Airflow's
         ``[operators] default_deferrable``.
-    :param source: kind of the topic, if a plug-in brings it; then ``mode="reschedule"`` waits.
+    :param source: kind of the topic, if a plug-in brings it.
+    :param consumer_config: options of the client, as the ingest operators take them.
     :param wait_for_topic: False fails the task if the topic does not exist, instead of waiting.
 
     XCom: ``{"topic", "end", "ends": {"1:0": 2800}, "lag", "lag_by_store"}``; here lag counts from
     the start of the logs: index entries a new group would find, an upper bound on records.
     """
 
-    template_fields: Sequence[str] = ("topic", "partitions", "until_offsets", "group")
+    template_fields: Sequence[str] = (
+        *("topic", "partitions", "until_offsets", "group"),
+        "consumer_config",
+    )
     model = ReadyArguments
     ui_color = "#d6eef2"
 
@@ -109,7 +111,7 @@ class TubeMQPartitionReadySensor(TubeMQSensor):
         **kwargs: Any,
     ) -> None:
         super().__init__(topic=topic, tubemq_conn_id=tubemq_conn_id, end=end, **kwargs)
-        self._choose_source(source, deferrable=kwargs.get("deferrable"))
+        self._choose_source(source)
         self.partitions = partitions
         self.until_offsets = until_offsets
         self.group = group
@@ -122,7 +124,7 @@ class TubeMQPartitionReadySensor(TubeMQSensor):
         if arguments.source == FIRST_SOURCE:
             missing, ends = self._at_brokers(arguments, until)
         else:
-            group = arguments.group or _LOOKUP_GROUP
+            group = self._look_up_group(arguments)
             stable = arguments.end == "stable"
             known = self.hook.reachable_ends(arguments.topic, group, stable=stable)
             partitions = _partitions_of(arguments, until, known)
@@ -142,7 +144,7 @@ class TubeMQPartitionReadySensor(TubeMQSensor):
     ) -> tuple[list[str], Mapping[Any, Ends]]:
         """Return partitions of TubeMQ that cannot be subscribed to, or the ends of all."""
         hook = self.hook
-        group = arguments.group or hook.config.default_group or _LOOKUP_GROUP
+        group = self._look_up_group(arguments)
         with hook.get_conn() as client:
             metadata = client.topic(arguments.topic, group)
             partitions = _partitions_of(arguments, until, metadata.partitions)
@@ -157,6 +159,11 @@ class TubeMQPartitionReadySensor(TubeMQSensor):
                 metadata=metadata,
             )
 
+    def _look_up_group(self, arguments: ReadyArguments) -> str:
+        if arguments.group is None and arguments.source == FIRST_SOURCE:
+            return self.hook.config.default_group or _LOOKUP_GROUP
+        return arguments.group or _LOOKUP_GROUP
+
     def trigger(self) -> TubeMQOffsetTrigger:
         """Return a trigger that fires when the partitions exist and their ends reach the
         offsets."""
@@ -164,7 +171,7 @@ class TubeMQPartitionReadySensor(TubeMQSensor):
 
         arguments = parse(ReadyArguments, self._arguments())
         return TubeMQOffsetTrigger(
-            group=arguments.group or self.hook.config.default_group or _LOOKUP_GROUP,
+            group=self._look_up_group(arguments),
             until=arguments.until(),
             partitions=list(arguments.partitions or ()),
             tubemq_conn_id=self.tubemq_conn_id,

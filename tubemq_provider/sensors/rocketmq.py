@@ -14,11 +14,10 @@ from pydantic import BeforeValidator, Field
 
 from tubemq_provider.hooks.failures import ErrorContext
 from tubemq_provider.hooks.rocketmq import RocketMQHook, error_context
-from tubemq_provider.sensors._base import End, TubeMQSensor, ends_document
+from tubemq_provider.sensors._base import End, SensorArguments, TubeMQSensor, ends_document
 from tubemq_provider.sources.rocketmq.space import SPACE
 from tubemq_provider.task_arguments import (
     GivenOffsets,
-    TaskArguments,
     check_literals,
     is_template,
     offsets_for_topic,
@@ -51,7 +50,7 @@ def _instant(until: datetime | str | None) -> datetime | None:
     return None if instant is None else in_utc(instant)
 
 
-class ReadyArguments(TaskArguments):
+class ReadyArguments(SensorArguments):
     """Arguments of `RocketMQPartitionReadySensor`."""
 
     topic: str = Field(min_length=1)
@@ -79,7 +78,7 @@ class ReadyArguments(TaskArguments):
         return {key: int(offset) for key, offset in offsets.items()}
 
 
-class LagArguments(TaskArguments):
+class LagArguments(SensorArguments):
     """Arguments of `RocketMQLagSensor`."""
 
     topic: str = Field(min_length=1)
@@ -91,6 +90,8 @@ class LagArguments(TaskArguments):
 class _RocketMQSensor(TubeMQSensor):
     """Base with the connection."""
 
+    source = SPACE.source
+
     def __init__(self, *, topic: str, rocketmq_conn_id: str, end: End, **kwargs: Any) -> None:
         super().__init__(topic=topic, tubemq_conn_id=rocketmq_conn_id, end=end, **kwargs)
         self.rocketmq_conn_id = rocketmq_conn_id
@@ -99,9 +100,13 @@ class _RocketMQSensor(TubeMQSensor):
         """Return the connection, and how to test it."""
         return error_context(self.rocketmq_conn_id, self.topic)
 
+    @property
+    def hook(self) -> RocketMQHook:
+        """Hook of the sensor's connection."""
+        return RocketMQHook(self.rocketmq_conn_id, **self._reading())
+
     def _ends(self) -> Mapping[Queue, QueueEnds]:
-        hook = RocketMQHook(self.rocketmq_conn_id)
-        return hook.ends(self.topic, stable=self.end == "stable")
+        return self.hook.ends(self.topic, stable=self.end == "stable")
 
     def _trigger(self, **condition: Any) -> RocketMQOffsetTrigger:
         return RocketMQOffsetTrigger(
@@ -123,12 +128,13 @@ class RocketMQPartitionReadySensor(_RocketMQSensor):
     :param rocketmq_conn_id: the connection.
     :param deferrable: wait in the triggerer, without a worker slot. Default: Airflow's
         ``[operators] default_deferrable``.
+    :param consumer_config: options of the client, as the ingest operators take them.
     :param wait_for_topic: False fails the task if the topic does not exist, instead of waiting.
 
     XCom: ``{"topic", "end", "ends": {"broker-a:0": 2800}}``.
     """
 
-    template_fields: Sequence[str] = ("topic", "until_offsets", "until")
+    template_fields: Sequence[str] = ("topic", "until_offsets", "until", "consumer_config")
     model = ReadyArguments
 
     def __init__(
@@ -151,9 +157,8 @@ class RocketMQPartitionReadySensor(_RocketMQSensor):
         arguments = parse(ReadyArguments, self._arguments())
         offsets = arguments.offsets()
         if arguments.until is not None:
-            hook = RocketMQHook(self.rocketmq_conn_id)
             try:
-                before = hook.offset_at(self.topic, arguments.until)
+                before = self.hook.offset_at(self.topic, arguments.until)
             except WindowNotReady as error:
                 self.log.info("not yet: %s", error)
                 return PokeReturnValue(is_done=False)
@@ -190,6 +195,7 @@ class RocketMQLagSensor(_RocketMQSensor):
     :param rocketmq_conn_id: the connection.
     :param deferrable: wait in the triggerer, without a worker slot. Default: Airflow's
         ``[operators] default_deferrable``.
+    :param consumer_config: options of the client, as the ingest operators take them.
     :param wait_for_topic: False fails the task if the topic does not exist, instead of waiting.
 
     A queue that ends before the group's offset has no lag, but waiting does not help: a broker lost
@@ -198,7 +204,7 @@ class RocketMQLagSensor(_RocketMQSensor):
     XCom: ``{"topic", "group", "end", "lag", "regressed": {"broker-a:0": [offset, end]}}``.
     """
 
-    template_fields: Sequence[str] = ("topic", "group", "min_records")
+    template_fields: Sequence[str] = ("topic", "group", "min_records", "consumer_config")
     model = LagArguments
 
     def __init__(
@@ -219,9 +225,8 @@ class RocketMQLagSensor(_RocketMQSensor):
     def look(self, context: Context) -> PokeReturnValue:  # noqa: ARG002 - no state is needed here
         """Check the ends and the group's offsets once."""
         arguments = parse(LagArguments, self._arguments())
-        hook = RocketMQHook(self.rocketmq_conn_id)
         # Ends last: else commits of a live group in between would look like a shorter log.
-        committed, ends = hook.group_offsets(self.topic, arguments.group), self._ends()
+        committed, ends = self.hook.group_offsets(self.topic, arguments.group), self._ends()
         lag, shorter = lag_between(ends, committed, SPACE).total, regressed(ends, committed)
         report: dict[str, Any] = {"topic": self.topic, "group": arguments.group, "end": self.end}
         report |= {"lag": lag, "regressed": shorter}

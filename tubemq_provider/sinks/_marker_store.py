@@ -58,22 +58,27 @@ class MarkerStore:
         """Return the confirmed document, or None if no process has confirmed it yet."""
         return self._read(f"{self._confirmed}/{window_id}.json")
 
-    def confirmed_ids(self) -> set[str]:
-        """Ids of windows with a confirmed document."""
-        prefix = f"{self._confirmed}/"
-        names = self._storage.names(self._confirmed)
-        return {name.removeprefix(prefix).removesuffix(".json") for name in names}
+    def confirmed_ids(self, low: str = "") -> set[str]:
+        """Ids of windows with a confirmed document; without time windows before `low`."""
+        return {name.removesuffix(".json") for name in self._listed(self._confirmed, low)}
 
-    def tried_ids(self) -> set[str]:
-        """Ids of windows that some try came to commit, whether or not it did."""
-        prefix = f"{self._tries}/"
-        return {
-            name.removeprefix(prefix).partition("/")[0] for name in self._storage.names(self._tries)
-        }
+    def tried_ids(self, low: str = "") -> set[str]:
+        """Ids of windows that some try came to commit, whether or not it did; without time windows
+        before `low`."""
+        return {name.partition("/")[0] for name in self._listed(self._tries, low)}
 
     def clear(self, window_id: str, tokens: Iterable[str]) -> None:
         """Remove documents of tries that lost."""
         self._storage.remove(f"{self._tries}/{window_id}/{token}.json" for token in tokens)
+
+    def _listed(self, directory: str, low: str) -> Iterable[str]:
+        prefix = f"{directory}/"
+        names = (
+            self._storage.names_outside(directory, f"{prefix}t-", f"{prefix}{low}")
+            if low
+            else self._storage.names(directory)
+        )
+        return (name.removeprefix(prefix) for name in names)
 
     def _read(self, name: str) -> Document | None:
         try:

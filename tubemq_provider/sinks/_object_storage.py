@@ -11,6 +11,7 @@ import json
 import threading
 from collections.abc import Iterable, Mapping
 from functools import cached_property
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -154,6 +155,12 @@ class ObjectStorage:
             for page in obstore.list(store, prefix=prefix, offset=low or None):
                 for listed in page:
                     yield listed["path"]
+
+    def names_outside(self, prefix: str, start: str, end: str) -> Iterable[str]:
+        """See `Storage.names_outside`. Stores list in order of names: a listing ends at `start`,
+        another one begins at `end`."""
+        yield from takewhile(lambda name: name < start, self.names(prefix))
+        yield from self.names(prefix, low=end)
 
     def remove(self, names: Iterable[str]) -> None:
         """See `Storage.remove`."""

@@ -76,6 +76,9 @@ class Storage(Protocol):
         files too, if the storage shows them. Names that sort before
         `low` may be left out."""
 
+    def names_outside(self, prefix: str, start: str, end: str) -> Iterable[str]:
+        """Names as `names`, without those from `start` to before `end`."""
+
     def remove(self, names: Iterable[str]) -> None:
         """Remove files; missing ones are passed over."""
 
@@ -192,6 +195,23 @@ class LocalStorage:
         with converted_os_errors(self.root / prefix):
             found = sorted(self._below(prefix, low, at_work=at_work))
         yield from found
+
+    def names_outside(self, prefix: str, start: str, end: str) -> Iterable[str]:
+        """See `Storage.names_outside`. Directories that are left out are not opened."""
+        with converted_os_errors(self.root / prefix):
+            try:
+                names = os.listdir(self.root / prefix)  # noqa: PTH208 (names alone are cheaper)
+            except OSError as exc:
+                _raise_unless_gone(exc)
+                return
+            low, high = start.removeprefix(f"{prefix}/"), end.removeprefix(f"{prefix}/")
+            kept = sorted(name for name in names if name < low or name >= high)
+        for name in kept:
+            path = self.root / prefix / name
+            if path.is_dir() and not path.is_symlink():
+                yield from self.names(f"{prefix}/{name}")
+            elif not name.startswith(".") and path.is_file():
+                yield f"{prefix}/{name}"
 
     def _below(self, directory: str, low: str, *, at_work: bool) -> Iterator[str]:
         """Files as the directories tell them: none is asked what it is, unless it is a link. Those

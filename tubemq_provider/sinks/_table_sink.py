@@ -181,11 +181,15 @@ class TableSink(Sink):
 
     def window_ids(self) -> Iterable[str]:
         """Return confirmed windows, and those in the table that no run has confirmed yet."""
+        return self.later_window_ids("")
+
+    def later_window_ids(self, low: str) -> Iterable[str]:
+        """See `Sink.later_window_ids`: listings that begin at `low`."""
         markers = self._marker_store()
         if markers is None:
             return []
-        confirmed_ids = markers.confirmed_ids()
-        others = (name for name in markers.tried_ids() - confirmed_ids if self._document(name))
+        confirmed_ids = markers.confirmed_ids(low)
+        others = (name for name in markers.tried_ids(low) - confirmed_ids if self._document(name))
         return [*confirmed_ids, *others]
 
     def begin(self, plan: WindowPlan, attempt: str) -> Staging:

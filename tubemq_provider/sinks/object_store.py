@@ -150,8 +150,12 @@ class ObjectStoreSink(Sink):
 
     def window_ids(self) -> Iterable[str]:
         """One listing of the manifests."""
-        for name in self.storage.names(_MANIFESTS):
-            yield name.removeprefix(f"{_MANIFESTS}/").removesuffix(".json")
+        return _window_ids(self.storage.names(_MANIFESTS))
+
+    def later_window_ids(self, low: str) -> Iterable[str]:
+        """See `Sink.later_window_ids`: listings that begin at `low`."""
+        start, end = f"{_MANIFESTS}/t-", f"{_MANIFESTS}/{low}"
+        return _window_ids(self.storage.names_outside(_MANIFESTS, start, end))
 
     def missing(self) -> str | None:
         """See `Sink.missing`."""
@@ -310,6 +314,10 @@ class ObjectStoreSink(Sink):
 def _token_of(staging: Staging) -> str:
     """Return the token that names the files of a try."""
     return staging.path.rpartition("/")[2] if staging.final else uuid4().hex
+
+
+def _window_ids(names: Iterable[str]) -> Iterable[str]:
+    return (name.removeprefix(f"{_MANIFESTS}/").removesuffix(".json") for name in names)
 
 
 def _manifest_name(window_id: str) -> str:

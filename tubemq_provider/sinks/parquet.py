@@ -163,6 +163,29 @@ class ParquetSink(Sink):
             ]
         return []
 
+    def later_window_ids(self, low: str) -> Iterable[str]:
+        """See `Sink.later_window_ids`: one listing of names, of which few are looked at."""
+        start = f"{_PREFIX}{low}"
+        with suppress(FileNotFoundError), converted_os_errors(self.root):
+            return [
+                name.removeprefix(_PREFIX)
+                for name in os.listdir(self.root)  # noqa: PTH208 (names alone are cheaper)
+                if (name >= start or name < f"{_PREFIX}t-")
+                and name.startswith(_PREFIX)
+                and (self.root / name).is_dir()
+            ]
+        return []
+
+    def listing_state(self) -> object:
+        """See `Sink.listing_state`. Windows are directories, and the root counts them as links;
+        None where the file system does not count."""
+        try:
+            root = self.root.stat()
+        except OSError:
+            return None
+        counts = root.st_nlink > 2  # the root's own two links, and those of directories in it
+        return (root.st_ino, root.st_nlink, root.st_mtime_ns, root.st_ctime_ns) if counts else None
+
     def missing(self) -> str | None:
         """See `Sink.missing`."""
         return missing_root(self.root)

@@ -17,10 +17,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Final
 
 from tubemq_client.errors import ConfigError
+from tubemq_provider.rows.routing import Division, matching
 from tubemq_provider.windows.errors import CountMismatch
 from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.protocols import (
@@ -98,10 +98,13 @@ class RouteSet:
 
     def route_of(self, value: str) -> Route | None:
         """Return the route of a value: the one that names it, else the first that matches."""
-        for route in self.routes:
-            if route.pattern == value:
-                return route
-        return next((route for route in self.routes if fnmatchcase(value, route.pattern)), None)
+        index = matching([route.pattern for route in self.routes], value)
+        return None if index is None else self.routes[index]
+
+    @property
+    def division(self) -> Division:
+        """Division of records that the routes go by."""
+        return Division(self.by, self.format)
 
     def address_of(self, route: Route, value: str) -> str:
         """Return the address of a value's table. Raises `ConfigError` for a value that cannot be
@@ -209,6 +212,14 @@ class RoutedSink(Sink):
     def window_ids(self) -> Iterable[str]:
         """Return windows that all of their tables have."""
         return self.home.window_ids()
+
+    def later_window_ids(self, low: str) -> Iterable[str]:
+        """See `Sink.later_window_ids`."""
+        return self.home.later_window_ids(low)
+
+    def listing_state(self) -> object:
+        """See `Sink.listing_state`."""
+        return self.home.listing_state()
 
     def missing(self) -> str | None:
         """See `Sink.missing`."""
@@ -383,6 +394,15 @@ class RoutedSink(Sink):
     def tables(self, staging: Staging) -> list[TableStaging]:
         """Return the tables of a try in the order of their addresses."""
         return [table for _, table in sorted(self._tables.get(staging.path, {}).items())]
+
+    def route_to(self, table: TableStaging) -> Route:
+        """Return the route that has opened a table."""
+        return self._sinks[table.address][0]
+
+    def forget(self, staging: Staging, table: TableStaging) -> None:
+        """Give up a table that was begun before the read and has met no record."""
+        del self._tables[staging.path][table.address]
+        table.discard()
 
     def publish(
         self, staging: Staging, plan: WindowPlan, counts: IngestCounts, progress: Progress

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tubemq_provider.windows.planning.log_identity import RecordLookup
 
 __all__ = [
+    "ConfigurableSource",
     "End",
     "Ends",
     "ExpectingReader",
@@ -134,6 +135,17 @@ class LetterSource(Protocol):
 
     def dead_letters(self, topic: str) -> LetterTopic:
         """Return the topic, in which this source's group looks for what was sent."""
+
+
+@runtime_checkable
+class ConfigurableSource(Protocol):
+    """Source whose client has options that a task may choose (TubeMQ's, RocketMQ's)."""
+
+    def configure(self, options: Mapping[str, Any]) -> None:
+        """Lay a task's `consumer_config` over the settings, before anything is asked.
+
+        Raises `ConfigError` with every problem.
+        """
 
 
 class Source(Protocol):

@@ -6,9 +6,11 @@ client or name a kind.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import ExitStack
-from typing import ClassVar, Generic, Self, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
+from tubemq_provider.sources.consumer_config import consumer_options_of
 from tubemq_provider.windows.spaces import OffsetSpace
 
 __all__ = ["TopicSource"]
@@ -65,6 +67,14 @@ class TopicSource(Generic[SettingsT, WitnessT]):
     def group(self) -> str:
         """Group that the progress belongs to."""
         return self._group
+
+    def configure(self, options: Mapping[str, Any]) -> None:
+        """Lay a task's `consumer_config` over the settings, before anything is asked.
+
+        Raises `ConfigError` with every problem.
+        """
+        consumer = consumer_options_of(self.space.source)
+        self._settings = consumer.applied(self._settings, options)
 
     def settings(self) -> SettingsT:
         """Return the plain settings of every client."""

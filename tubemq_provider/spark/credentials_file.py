@@ -66,15 +66,19 @@ def refuse_unknown(document: Mapping[str, Any], path: str, *models: Any) -> None
         raise ConfigError(problems, subject=f"configFile {path}")
 
 
-_OPTIONS = frozenset({"masters", "auth", "tls", "connect_timeout_ms", "rpc_timeout_ms"})
+_OPTIONS = frozenset(item.name for item in fields(ClientSettings))
 """Options that readers use; the rest of a file is for consumers and producers."""
+_IN_OPTIONS = frozenset({"masters", "name_servers", "rpc_timeout_ms", "auth", "tls"})
+"""Settings that need no line of their own: they are among the options, or tables of the file."""
+_OF_READS = frozenset({"pool_size", "in_flight", "deadline_ms", "member"})
+"""Settings of reads, which are options of the formats, and of members, of which tasks are none."""
 
 
 @contextmanager
 def access_file(settings: Any) -> Iterator[str | None]:
-    """Provide a file for the option `configFile`, see `secret_file`; None if there are no
-    secrets."""
-    if not needs_access(settings):
+    """Provide a file for the option `configFile`, see `secret_file`; None if the settings have
+    neither secrets nor other values that no option of the formats has."""
+    if not needs_access(settings) and not _changed(settings):
         yield None
         return
     with secret_file("access.toml", _toml(settings)) as path:
@@ -148,8 +152,18 @@ def _on_disk(path: Path) -> IO[str]:
     )
 
 
+def _changed(settings: Any) -> dict[str, Any]:
+    """Return the client's settings that are not at their default, and need a line in the file."""
+    return {
+        item.name: value
+        for item in fields(settings)
+        if item.name not in _IN_OPTIONS | _OF_READS
+        and (value := getattr(settings, item.name)) != item.default
+    }
+
+
 def _toml(settings: Any) -> str:
-    lines = [f"connect_timeout_ms = {settings.connect_timeout_ms}"]
+    lines = [f"{name} = {json.dumps(value)}" for name, value in _changed(settings).items()]
     for group in ("auth", "tls"):
         value = getattr(settings, group)
         if value is not None:

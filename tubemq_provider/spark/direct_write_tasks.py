@@ -11,10 +11,11 @@ those of the source.
 from __future__ import annotations
 
 import json
+from abc import abstractmethod
 from collections.abc import Generator, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import asdict, dataclass, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
@@ -24,6 +25,7 @@ from tubemq_provider.files.locations import Location, location_at
 from tubemq_provider.files.partitioned import PartitionedWriter, staged_writer
 from tubemq_provider.files.quarantine import QuarantineFile
 from tubemq_provider.files.writer import ROW_GROUP_BYTES, FilePart, StagedWriter
+from tubemq_provider.rows.changes.reduction import Reducer, reduced_schema
 from tubemq_provider.rows.decoding import BadRecords, RowDecoder
 from tubemq_provider.spark.attempts import attempt_name, quarantine_name
 from tubemq_provider.spark.credentials_file import storage_from
@@ -32,6 +34,7 @@ from tubemq_provider.spark.read_ahead import ReadAhead
 from tubemq_provider.spark.reading import BatchReader, SplitPartition, decoder_of
 from tubemq_provider.spark.task_metrics import report_read
 from tubemq_provider.windows.field_ids import FieldIds
+from tubemq_provider.windows.following import Following
 from tubemq_provider.windows.partitioning import PartitionBy
 from tubemq_provider.windows.spaces import FIRST_SOURCE
 
@@ -45,6 +48,8 @@ if TYPE_CHECKING:
 
 OPTION = "direct_write"
 """Name of the option that holds a `WriteTask` as JSON."""
+SLICES: Final = "_slices"
+"""Directory, in the place that tasks write to, of the slices of a table that follows changes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +57,9 @@ class WriteTask:
     """Parameters of the tasks: a shared directory that exists, or a prefix of an object store (and
     the file on the driver's host with the options that open it); the size of files (bytes, None: a
     file per split), the number of tasks that share the splits, whether corrupt records are
-    quarantined, the kind of the source, the partitioning of files (`PartitionBy` as JSON), and the
-    field ids of their columns (`FieldIds` as JSON)."""
+    quarantined, the kind of the source, the partitioning of files (`PartitionBy`), the field ids of
+    their columns (`FieldIds`), and how the table follows changes (`Following`; all three as JSON):
+    a task then writes a slice for each split, the last change of each key in it, below `SLICES`."""
 
     directory: str
     storage_file: str | None = None
@@ -63,6 +69,7 @@ class WriteTask:
     kind: str = FIRST_SOURCE
     partition_by: str | None = None
     field_ids: str | None = None
+    following: str | None = None
 
     def to_json(self) -> str:
         """Return the option's value."""
@@ -75,9 +82,9 @@ class TaskCommit(FilePart):
     directory.
 
     `corrupt`, `gaps` (JSON, `[[start, end], …]`), `quarantined` (a file of corrupt records), `last`
-    (JSON, the anchor of the last record) and `read` (records, where rows are decoded from them) are
-    in the last part of each split; `file`, the facts of the file (`files.footers.fact_to_json`), in
-    the last part of each file.
+    (JSON, the anchor of the last record), `read` (records, where rows are decoded from them) and
+    `notices` (JSON, records without a row by kind) are in the last part of each split; `file`, the
+    facts of the file (`files.footers.fact_to_json`), in the last part of each file.
     """
 
     corrupt: int = 0
@@ -86,6 +93,7 @@ class TaskCommit(FilePart):
     last: str = "[]"
     file: str = ""
     read: int = 0
+    notices: str = "{}"
 
     @classmethod
     def ddl(cls) -> str:
@@ -129,23 +137,30 @@ class DirectWriteSource(DataSource):
         )
 
 
-class DirectWriteReader(DataSourceReader):
-    """Reader with the splits of the kind's reader; tasks write files and yield manifest rows."""
+class SplitsWriter(DataSourceReader):
+    """Base of readers with the splits of a kind's reader, in a number of `tasks` (None: one for
+    each split), which write files and yield documents about them."""
 
     def __init__(
-        self, reader: BatchReader[Any], order: WriteTask, storage: Mapping[str, str]
+        self,
+        reader: BatchReader[Any],
+        storage: Mapping[str, str],
+        *,
+        tasks: int | None,
+        quarantine: bool,
     ) -> None:
         self._reader = reader
         self._options = reader.options
-        self._order = order
         self._storage = dict(storage)
+        self._tasks = tasks
+        self._quarantine = quarantine
 
     def partitions(self) -> list[InputPartition]:
         """Return one task per split, or the requested number, with splits assigned longest
         first."""
         planned = self._reader.partitions()
         splits = [item for item in planned if isinstance(item, SplitPartition)]
-        count = min(len(splits), self._order.tasks or len(splits))
+        count = min(len(splits), self._tasks or len(splits))
         loads: list[list[SplitPartition]] = [[] for _ in range(count)]
         sizes = [0] * count
         for item in splits:
@@ -160,6 +175,27 @@ class DirectWriteReader(DataSourceReader):
             return iter(())
         return self._write_files(partition.splits)
 
+    @abstractmethod
+    def _write_files(self, splits: Sequence[SplitPartition]) -> Iterator[pa.RecordBatch]:
+        """Write the files of one task; yield what the driver needs to know of them."""
+
+    def _quarantining(
+        self, item: SplitPartition, corrupt: QuarantineFile
+    ) -> AbstractContextManager[Any]:
+        if not self._quarantine:
+            return self._reader.open_reader(item)
+        return self._reader.open_reader(item, corrupt_records="quarantine", quarantine=corrupt.add)
+
+
+class DirectWriteReader(SplitsWriter):
+    """Reader with the splits of the kind's reader; tasks write files and yield manifest rows."""
+
+    def __init__(
+        self, reader: BatchReader[Any], order: WriteTask, storage: Mapping[str, str]
+    ) -> None:
+        super().__init__(reader, storage, tasks=order.tasks, quarantine=order.quarantine)
+        self._order = order
+
     def _write_files(self, splits: Sequence[SplitPartition]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
@@ -167,10 +203,15 @@ class DirectWriteReader(DataSourceReader):
         columns = self._reader.COLUMNS
         decoder = decoder_of(self._options, columns)
         schema = columns.arrow_schema(self._options.columns) if decoder is None else decoder.schema
+        data, text = location, self._order.following
+        following = None if text is None else Following.from_json(text)
+        if following is not None:
+            schema = reduced_schema(schema, following)
+            data = location_at(f"{self._order.directory}/{SLICES}", self._storage)
         rows: list[TaskCommit] = []
         by, ids = self._order.partition_by, self._order.field_ids
         with staged_writer(
-            location,
+            data,
             f"part-{attempt}",
             schema,
             PartitionBy.from_json(by) if by else None,
@@ -180,7 +221,8 @@ class DirectWriteReader(DataSourceReader):
         ) as writer:
             for item in splits:
                 quarantine_file = quarantine_name(attempt, item.split)
-                rows += self._write(item, writer, decoder, location, quarantine_file)
+                output = _Output(writer, decoder, following)
+                rows += self._write(item, output, location, quarantine_file)
         if rows:
             manifest = [asdict(row) for row in _with_files(rows, writer.files)]
             yield pa.RecordBatch.from_pylist(manifest, _arrow_manifest())
@@ -188,12 +230,13 @@ class DirectWriteReader(DataSourceReader):
     def _write(
         self,
         item: SplitPartition,
-        writer: StagedWriter | PartitionedWriter,
-        decoder: RowDecoder | None,
+        output: _Output,
         location: Location,
         quarantine_file: str,
     ) -> list[TaskCommit]:
         """Write the records of one split into files; return its rows of the manifest."""
+        writer, decoder = output.writer, output.decoder
+        reducer = output.reducer()
         corrupt, parts_before, range_ = QuarantineFile(), len(writer.pieces), item.split.range
         policy = "quarantine" if self._order.quarantine else self._options.corrupt_records
         bad_records = BadRecords(CorruptRecords(policy), corrupt.add)
@@ -206,29 +249,51 @@ class DirectWriteReader(DataSourceReader):
             batches = self._reader.batches_of(reader, range_)
             ahead = ReadAhead(_sized(batches, converter, range_.start), ROW_GROUP_BYTES)
             for rows, body_bytes, start in stack.enter_context(ahead):
-                writer.add(rows, body_bytes, start)
+                if reducer is None:
+                    writer.add(rows, body_bytes, start)
+                else:
+                    reducer.add(rows)
+            if reducer is not None:
+                for _, batches in reducer.by_partition([range_.partition.key]):
+                    for batch in batches:
+                        writer.add(batch, batch.nbytes, range_.start)
             writer.end_range()
         report_read(item.split, reader.stats, None, bad=bad_records.count)
         decoding = _DecodeResult(
-            converter.read, bad_records.count, quarantine_file if len(corrupt) else ""
+            converter.read,
+            bad_records.count,
+            quarantine_file if len(corrupt) else "",
+            {} if decoder is None else dict(decoder.notices),
         )
+        if decoder is not None:
+            decoder.notices.clear()
         return _rows(writer.pieces[parts_before:], item.split, reader, decoding)
 
-    def _quarantining(
-        self, item: SplitPartition, corrupt: QuarantineFile
-    ) -> AbstractContextManager[Any]:
-        if not self._order.quarantine:
-            return self._reader.open_reader(item)
-        return self._reader.open_reader(item, corrupt_records="quarantine", quarantine=corrupt.add)
+
+@dataclass(frozen=True, slots=True)
+class _Output:
+    """Destination of records: data files, of rows or of the last change of each key."""
+
+    writer: StagedWriter | PartitionedWriter
+    decoder: RowDecoder | None
+    following: Following | None
+
+    def reducer(self) -> Reducer | None:
+        """Return a reducer for one split of a table that follows changes."""
+        if self.following is None or self.decoder is None:
+            return None
+        return Reducer(self.decoder.schema, self.following)
 
 
 @dataclass(frozen=True, slots=True)
 class _DecodeResult:
-    """Result of decoding a split: records read, bad records, and their quarantine file."""
+    """Result of decoding a split: records read, bad records, their quarantine file, and records
+    without a row."""
 
     read: int
     bad: int
     aside: str
+    notices: Mapping[str, int]
 
 
 class RowsOfRange:
@@ -289,6 +354,7 @@ def _rows(
         quarantined=decoding.aside,
         last=anchor,
         read=decoding.read,
+        notices=json.dumps(decoding.notices),
     )
     return [*commits[:-1], last]
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal
 
 from tubemq_client.errors import ConfigError
 from tubemq_client.json_text import load_unique_json
-from tubemq_client.model import Address, ClientSettings, Partition, address_text
+from tubemq_client.model import Address, ClientSettings, Partition, ReaderSettings, address_text
 from tubemq_provider.sources.tubemq.columns import RECORDS
 from tubemq_provider.spark.credentials_file import needs_access, settings_of
 from tubemq_provider.spark.offset_options import (
@@ -211,6 +211,11 @@ def spark_options(
         "window": plan.canonical(),
         "rpcTimeoutMs": str(settings.rpc_timeout_ms),
     }
+    if isinstance(settings, ReaderSettings):
+        options |= {
+            "readTimeoutMs": str(settings.deadline_ms),
+            "poolSize": str(settings.pool_size),
+        }
     return options if config_file is None else {**options, "configFile": config_file}
 
 

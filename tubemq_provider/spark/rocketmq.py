@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource
@@ -21,6 +21,7 @@ from rocketmq_client.model import (
     Queue,
     QueueEnds,
     QueueRange,
+    ReaderSettings,
     address_text,
     tag_names,
 )
@@ -168,6 +169,11 @@ def reading(settings: ClientSettings, plan: WindowPlan) -> Iterator[dict[str, st
         "window": plan.canonical(),
         "rpcTimeoutMs": str(settings.rpc_timeout_ms),
     }
+    if isinstance(settings, ReaderSettings):
+        options |= {
+            "readTimeoutMs": str(settings.deadline_ms),
+            "pullsInFlight": str(settings.in_flight),
+        }
     with access_file(settings) as path:
         yield options if path is None else {**options, "configFile": path}
 
@@ -266,7 +272,7 @@ def _settings(
     return ClientConfig.parse(client_options).settings()
 
 
-_FILE_OPTIONS = ("auth", "tls", "connect_timeout_ms", "rpc_timeout_ms")
+_FILE_OPTIONS = tuple(item.name for item in fields(ClientSettings))
 """Options of the file that a reader uses."""
 
 

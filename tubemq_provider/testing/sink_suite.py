@@ -16,6 +16,7 @@ import signal
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 
@@ -131,6 +132,27 @@ class SinkSuite:
         ids = {plan_of(sink, seq).window_id for seq in (1, 2, 3)}
         assert set(other.window_ids()) == ids
         assert self.rows(other) == written_by("w1") + written_by("w2") + written_by("w3")
+
+    def test_time_windows_before_an_id_may_be_left_out_of_a_listing(
+        self, open_sink: OpenSink
+    ) -> None:
+        sink = open_sink()
+        cursor = plan_of(sink)
+        noon, hour = datetime(2026, 11, 21, 12, tzinfo=UTC), timedelta(hours=1)
+        scope = WindowScope("c1", "orders", "g1", sink.identity)
+        hours = [
+            WindowPlan.for_time(scope, at, at + hour, dict(cursor.ranges))
+            for at in (noon, noon + hour)
+        ]
+        for plan in (cursor, *hours):
+            assert publish(sink, plan, plan.window_id).won
+        later = set(open_sink().later_window_ids("t-20261121T130000"))
+        assert {cursor.window_id, hours[1].window_id} <= later
+        assert later <= {plan.window_id for plan in (cursor, *hours)}
+        before, after = sink.listing_state(), open_sink().listing_state()
+        assert before == after
+        assert publish(sink, plan_of(sink, 2), "w").won
+        assert before is None or before != sink.listing_state()
 
     def test_who_comes_second_gets_the_first_ones_marker(self, open_sink: OpenSink) -> None:
         first, second = open_sink(), open_sink()

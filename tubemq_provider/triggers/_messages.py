@@ -135,7 +135,7 @@ class MessageStream(_Producer):
         """Join the group, on the connections that this loop shares."""
         hook = TubeMQAsyncHook(self.conn_id)
         await hook.expect_cluster(self.cluster)
-        self._settings = (await hook.config()).settings()
+        self._settings = await hook.settings()
         settings = ConsumerSettings(
             consume_position=self.begin,
             ready_wait_ms=self.look_ms,
@@ -194,7 +194,7 @@ class MessageStream(_Producer):
     async def _leads_elsewhere(self) -> bool:
         with suppress(Exception):  # without the API server, assume that nothing changed
             hook = TubeMQAsyncHook(self.conn_id)
-            return (await hook.config()).settings() != self._settings
+            return bool(await hook.settings() != self._settings)
         return False
 
     async def _take_room(self) -> None:

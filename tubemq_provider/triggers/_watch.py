@@ -11,13 +11,21 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from inspect import signature
-from typing import Any
+from typing import Any, Final
+
+from tubemq_provider.windows.spaces import FIRST_SOURCE
 
 
 def arguments_of(trigger: Any, kind: type[Any]) -> dict[str, Any]:
     """Return the arguments of an equal trigger: the attributes named as the parameters of `kind`,
-    in their order, by which Airflow identifies watchers."""
-    return {name: getattr(trigger, name) for name in signature(kind).parameters}
+    in their order, by which Airflow identifies watchers. Those in `_LATER` are left out at their
+    default: a watcher that had none of them stays the same one."""
+    values = {name: getattr(trigger, name) for name in signature(kind).parameters}
+    return {n: value for n, value in values.items() if n not in _LATER or value != _LATER[n]}
+
+
+_LATER: Final = {"source": FIRST_SOURCE, "consumer_config": {}}
+"""Arguments that triggers got after others were stored, with their defaults."""
 
 
 def class_path(trigger: Any) -> str:

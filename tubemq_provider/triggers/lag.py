@@ -18,17 +18,22 @@ from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 from pydantic import Field
 
 from tubemq_client import errors
-from tubemq_client.config import GroupName, TopicName
-from tubemq_client.model import Partition
 from tubemq_provider._airflow import (
     AssetStateStoreAccessor,
     has_asset_state,
     needs_asset_state,
 )
 from tubemq_provider.assets import offsets_asset
-from tubemq_provider.hooks.aio import SHARE_OF_POLL, TubeMQAsyncHook
+from tubemq_provider.hooks.aio import SHARE_OF_POLL, SourceAsyncHook, TubeMQAsyncHook, async_hook
 from tubemq_provider.hooks.metrics import gauge_group
-from tubemq_provider.ingest.validation import ClusterAlias, TaskArguments, parse
+from tubemq_provider.ingest.validation import (
+    ClusterAlias,
+    ConsumerConfig,
+    SourceGroup,
+    SourceTopic,
+    TaskArguments,
+    parse,
+)
 from tubemq_provider.offsets.group_position import (
     AsyncState,
     GroupPosition,
@@ -36,7 +41,6 @@ from tubemq_provider.offsets.group_position import (
     load_note,
     store_note,
 )
-from tubemq_provider.sources.tubemq.space import SPACE
 from tubemq_provider.triggers._watch import (
     Backoff,
     LagWatch,
@@ -45,6 +49,7 @@ from tubemq_provider.triggers._watch import (
     jittered,
 )
 from tubemq_provider.windows.lag import lag_between
+from tubemq_provider.windows.spaces import FIRST_SOURCE, space_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -57,9 +62,11 @@ __all__ = ["TubeMQLagTrigger"]
 class WatchArguments(TaskArguments):
     """Arguments of `TubeMQLagTrigger`, checked at once: wrong ones would wait for ever."""
 
-    topic: TopicName
-    group: GroupName
+    source: str = FIRST_SOURCE
+    topic: SourceTopic
+    group: SourceGroup
     cluster: ClusterAlias
+    consumer_config: ConsumerConfig = Field(default_factory=dict, repr=False)
     min_lag: int = Field(1, ge=1)
     max_wait: float | None = Field(None, ge=0, allow_inf_nan=False)
     poll_interval: float = Field(15.0, ge=1, allow_inf_nan=False)
@@ -91,6 +98,9 @@ class TubeMQLagTrigger(BaseEventTrigger):
     :param poll_interval: seconds between polls, with a jitter of a fifth.
     :param ring_again_after: seconds after which it fires again for the same position.
     :param tubemq_conn_id: the connection; its secrets never enter the trigger's arguments.
+    :param source: kind of the topic: ``tubemq``, ``rocketmq``, or a plug-in's. Ends of other kinds
+        than the first are asked in a thread, by the kind's own source.
+    :param consumer_config: options of the client.
 
     Payload: ``{"topic", "group", "cluster", "lag", "reason", "ends": {"1:0": 2800}}`` with `reason`
     ``lag``, ``age`` or ``again``; `ends` is empty beyond 100 partitions.
@@ -107,6 +117,8 @@ class TubeMQLagTrigger(BaseEventTrigger):
         poll_interval: float = 15.0,
         ring_again_after: float = 300.0,
         tubemq_conn_id: str = "tubemq_default",
+        source: str = FIRST_SOURCE,
+        consumer_config: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         values = {
@@ -117,7 +129,10 @@ class TubeMQLagTrigger(BaseEventTrigger):
             "max_wait": max_wait,
             "poll_interval": poll_interval,
             "ring_again_after": ring_again_after,
+            "source": source,
+            "consumer_config": dict(consumer_config or {}),
         }
+        space_of(source)
         arguments = parse(WatchArguments, values)
         if not has_asset_state():
             problem = needs_asset_state("TubeMQLagTrigger", "wait with TubeMQLagSensor")
@@ -130,7 +145,9 @@ class TubeMQLagTrigger(BaseEventTrigger):
         self.poll_interval = arguments.poll_interval
         self.ring_again_after = arguments.ring_again_after
         self.tubemq_conn_id = tubemq_conn_id
-        self._asset = offsets_asset(self.cluster, topic, group)
+        self.source = source
+        self.consumer_config = arguments.consumer_config
+        self._asset = offsets_asset(self.cluster, topic, group, source)
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class and its arguments; deterministic, as Airflow identifies watchers by
@@ -147,7 +164,7 @@ class TubeMQLagTrigger(BaseEventTrigger):
         """Poll, fire, wait; ends only by cancellation."""
         watch = LagWatch(self.min_lag, self.max_wait, self.ring_again_after)
         backoff = Backoff()
-        hook: TubeMQAsyncHook | None = None
+        hook: TubeMQAsyncHook | SourceAsyncHook | None = None
         async with AsyncExitStack() as stack:
             while True:
                 try:
@@ -177,9 +194,11 @@ class TubeMQLagTrigger(BaseEventTrigger):
                     pause = jittered(self.poll_interval)
                 await asyncio.sleep(pause)
 
-    async def _connect(self, stack: AsyncExitStack, watch: LagWatch) -> TubeMQAsyncHook:
+    async def _connect(
+        self, stack: AsyncExitStack, watch: LagWatch
+    ) -> TubeMQAsyncHook | SourceAsyncHook:
         """Read the connection, and the events that an earlier triggerer noted; share a session."""
-        hook = TubeMQAsyncHook(self.tubemq_conn_id)
+        hook = async_hook(self.source, self.tubemq_conn_id, self.consumer_config)
         await hook.expect_cluster(self.cluster)
         stored = await group_position(self.state)
         if not watch.has_fired:
@@ -188,7 +207,7 @@ class TubeMQLagTrigger(BaseEventTrigger):
         return hook
 
     def _look(
-        self, watch: LagWatch, stored: GroupPosition, ends: Mapping[Partition, Ends]
+        self, watch: LagWatch, stored: GroupPosition, ends: Mapping[Any, Ends]
     ) -> TriggerEvent | None:
         lag, untaken = self._lag(ends, stored.accepted), self._lag(ends, stored.taken)
         now = time.monotonic()
@@ -210,7 +229,7 @@ class TubeMQLagTrigger(BaseEventTrigger):
             }
         )
 
-    def _lag(self, ends: Mapping[Partition, Ends], position: Mapping[str, int]) -> int:
+    def _lag(self, ends: Mapping[Any, Ends], position: Mapping[str, int]) -> int:
         """Return the lag behind `position`.
 
         A log that ends before it counts whole; the run handles that.
@@ -220,7 +239,7 @@ class TubeMQLagTrigger(BaseEventTrigger):
             offset = position.get(partition.key)
             regressed = offset is not None and offset > ends_there.max_offset
             starts[partition] = ends_there.min_offset if regressed else offset
-        return lag_between(ends, starts, SPACE).total
+        return lag_between(ends, starts, space_of(self.source)).total
 
     async def _recall(self, watch: LagWatch, stored: GroupPosition) -> None:
         """Restore the last event after a restart of the triggerer."""

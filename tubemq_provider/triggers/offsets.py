@@ -9,15 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tubemq_client.model import Partition
-from tubemq_provider.hooks.aio import SHARE_OF_POLL, TubeMQAsyncHook
+from tubemq_provider.hooks.aio import SHARE_OF_POLL, SourceAsyncHook, TubeMQAsyncHook, async_hook
 from tubemq_provider.sources.tubemq.space import SPACE
 from tubemq_provider.triggers._wait import WaitingTrigger, unpacked
 from tubemq_provider.triggers._watch import arguments_of
 from tubemq_provider.windows.lag import lag_between
+from tubemq_provider.windows.spaces import FIRST_SOURCE, space_of
 
 if TYPE_CHECKING:
-    from tubemq_client.aio import Metadata
     from tubemq_provider.windows.spaces import Ends
 
 __all__ = ["TubeMQOffsetTrigger"]
@@ -41,6 +40,8 @@ class TubeMQOffsetTrigger(WaitingTrigger):
         conditions that only the sensor can check. Default: never.
     :param wait_for_topic: False fires if the topic does not exist, and the sensor reports it.
     :param tubemq_conn_id: the connection.
+    :param source: kind of the topic; ends of another kind are asked in a thread, by its own source.
+    :param consumer_config: options of the client.
 
     Brokers that do not answer are waited for. Fires ``{"status": "ready"}``, or ``{"status":
     "error", "message"}`` for a permanent error.
@@ -61,6 +62,8 @@ class TubeMQOffsetTrigger(WaitingTrigger):
         look_again_after: float | None = None,
         wait_for_topic: bool = True,
         tubemq_conn_id: str = "tubemq_default",
+        source: str = FIRST_SOURCE,
+        consumer_config: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(
             topic=topic,
@@ -76,40 +79,44 @@ class TubeMQOffsetTrigger(WaitingTrigger):
         self.partitions = list(partitions or ())
         self.positions = unpacked(positions)
         self.tubemq_conn_id = tubemq_conn_id
+        self.source = source
+        self.consumer_config = dict(consumer_config or {})
 
     def arguments(self) -> dict[str, Any]:
         """Return the arguments as passed."""
         return arguments_of(self, TubeMQOffsetTrigger)
 
-    def make_hook(self) -> TubeMQAsyncHook:
+    def make_hook(self) -> TubeMQAsyncHook | SourceAsyncHook:
         """Return a hook of the connection."""
-        return TubeMQAsyncHook(self.tubemq_conn_id)
+        return async_hook(self.source, self.tubemq_conn_id, self.consumer_config)
 
-    async def is_ready(self, client: Metadata) -> bool:
+    async def is_ready(self, client: Any) -> bool:  # noqa: ARG002 - the look is shared
         """Check partitions and ends once."""
-        if self.min_lag:
-            # A broker that does not answer delays only its partitions.
-            age = SHARE_OF_POLL * self.poll_interval
-            hook = self._hook or self.make_hook()
+        # A broker that does not answer delays only its partitions.
+        age = SHARE_OF_POLL * self.poll_interval
+        hook = self._hook or self.make_hook()
+        keys = {*self.partitions, *self.until}
+        if self.min_lag or not isinstance(hook, TubeMQAsyncHook):
             reachable = await hook.shared_ends(
                 self.topic, self.group, stable=self.stable, max_age_s=age
             )
-            return self._reached(reachable)
-        metadata = await client.topic(self.topic, self.group)
-        keys = {*self.partitions, *self.until} or {p.key for p in metadata.partitions}
-        partitions = sorted(SPACE.partition(self.topic, key) for key in keys)
-        if not partitions or any(not metadata.partitions.get(p) for p in partitions):
-            return False
-        ends = await client.ends(
-            self.topic, self.group, partitions, stable=self.stable, metadata=metadata
+            there = {partition.key for partition in reachable}
+            return keys <= there and self._reached(reachable)
+        needed = [SPACE.partition(self.topic, key) for key in sorted(keys)]
+        metadata, ends = await hook.shared_look(
+            self.topic, self.group, stable=self.stable, max_age_s=age, needed=needed
         )
-        return self._reached(ends)
+        announced = needed or list(metadata.partitions)
+        if not announced or any(not metadata.partitions.get(p) for p in announced):
+            return False
+        return all(partition in ends for partition in announced) and self._reached(ends)
 
-    def _reached(self, ends: Mapping[Partition, Ends]) -> bool:
+    def _reached(self, ends: Mapping[Any, Ends]) -> bool:
         at = {partition.key: end.max_offset for partition, end in ends.items()}
         if any(at[key] < offset for key, offset in self.positions.items() if key in at):
             return True
         if any(at.get(key, 0) < offset for key, offset in self.until.items()):
             return False
-        positions = {SPACE.partition(self.topic, k): v for k, v in self.positions.items()}
-        return lag_between(ends, positions, SPACE).total >= self.min_lag
+        space = space_of(self.source)
+        positions = {space.partition(self.topic, k): v for k, v in self.positions.items()}
+        return bool(at) and lag_between(ends, positions, space).total >= self.min_lag

@@ -38,6 +38,7 @@ class RocketMQOffsetTrigger(WaitingTrigger):
     :param poll_interval: seconds between polls, with a jitter of a fifth.
     :param wait_for_topic: False fires if the topic does not exist, and the sensor reports it.
     :param rocketmq_conn_id: the connection.
+    :param consumer_config: options of the client.
 
     Brokers that do not answer are waited for. Fires ``{"status": "ready"}``, or ``{"status":
     "error", "message"}`` for a permanent error.
@@ -55,6 +56,7 @@ class RocketMQOffsetTrigger(WaitingTrigger):
         poll_interval: float = 30.0,
         wait_for_topic: bool = True,
         rocketmq_conn_id: str = "rocketmq_default",
+        consumer_config: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(
             topic=topic,
@@ -67,6 +69,7 @@ class RocketMQOffsetTrigger(WaitingTrigger):
         self.instant = instant
         self.group = group
         self.rocketmq_conn_id = rocketmq_conn_id
+        self.consumer_config = dict(consumer_config or {})
 
     def arguments(self) -> dict[str, Any]:
         """Return the arguments as passed."""
@@ -74,7 +77,7 @@ class RocketMQOffsetTrigger(WaitingTrigger):
 
     def make_hook(self) -> RocketMQAsyncHook:
         """Return a hook of the connection."""
-        return RocketMQAsyncHook(self.rocketmq_conn_id)
+        return RocketMQAsyncHook(self.rocketmq_conn_id, self.consumer_config)
 
     async def is_ready(self, client: Metadata) -> bool:
         """Check queues, ends and, if needed, the brokers' clocks and a group's offsets once."""

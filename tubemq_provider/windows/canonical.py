@@ -47,7 +47,9 @@ def _refuse_inexact(value: object, where: str) -> None:
         for key, item in value.items():
             if not isinstance(key, str):
                 raise TypeError(f"{where}: key {key!r} is not a string")
-            if type(item) not in _EXACT:
+            kind = type(item)
+            # Ranges of partitions: nothing is called, and no place is put together, for each.
+            if kind not in _EXACT and not (kind is list and _EXACT.issuperset(map(type, item))):
                 _refuse_inexact(item, f"{where}.{key}")
     elif isinstance(value, list | tuple):
         for index, item in enumerate(value):

@@ -7,7 +7,8 @@ write anything.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from dataclasses import asdict, dataclass
 from typing import Final, Literal
 
 from tubemq_client.errors import ConfigError
@@ -44,6 +45,16 @@ class Following:
         """True if the partitions of deleted keys have to be kept beside the table: no version says
         whether a change of such a key is a later one, and no row of the table has its partition."""
         return self.apply == "changes" and self.version is None and self.soft_delete is None
+
+    def to_json(self) -> str:
+        """Serialise for tasks on other machines."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Following:
+        """Parse the text of `to_json`."""
+        document = json.loads(text)
+        return cls(**{**document, "key": tuple(document["key"])})
 
     def check_columns(self, names: list[str]) -> None:
         """Raise `ConfigError` unless rows with columns `names` can be followed."""

@@ -323,6 +323,16 @@ class Sink(ABC):
     def window_ids(self) -> Iterable[str]:
         """Return ids of all published windows, in no particular order."""
 
+    def later_window_ids(self, low: str) -> Iterable[str]:  # noqa: ARG002
+        """Return the ids of `window_ids`, but time windows that sort before `low` may be left out:
+        a sink that leaves them out lists as little after thousands of windows as after ten."""
+        return self.window_ids()
+
+    def listing_state(self) -> object:
+        """Return a value that changes whenever a window is published, so that an equal one saves
+        another listing; None if the sink has no such value."""
+        return None
+
     @abstractmethod
     def begin(self, plan: WindowPlan, attempt: str) -> Staging:
         """Create an empty staging place that no other try, live or dead, uses: in the sink's own
@@ -481,6 +491,15 @@ class Engine(ABC):
         partition (``"1:0"``), offset, batch_offset, message_id, msg_time, stream_id, attributes,
         value.
         """
+
+    def into(self, sink: Sink) -> Engine:
+        """Return the same engine for the tables of `sink`, which has routes. Raises `ConfigError`
+        for an engine that writes one table only."""
+        raise ConfigError(
+            f"engine={self.name!r} writes one table; use engine='inline', 'session', 'submit' or "
+            f"'connect' for {sink!r}",
+            subject="routes",
+        )
 
     def cancel(self) -> None:  # noqa: B027 - an engine may have nothing to stop
         """Ask a running `ingest` to stop soon. Called from a signal handler or another thread."""

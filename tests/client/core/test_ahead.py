@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -17,6 +18,10 @@ from tubemq_client._core.parallel_read import Subrange
 from tubemq_client._core.pipeline import together
 from tubemq_client._core.range_read import RangeRead
 from tubemq_client._core.read_stats import ReadPolicy, ReadStats
+from tubemq_client._core.registration import Registration
+from tubemq_client._core.retention import SharedRetentionChecks
+from tubemq_client._wire.methods import OP_UNREGISTER
+from tubemq_client.embedded.broker_rpc import BrokerRpc
 from tubemq_client.testing.memory import MemoryTubeMQ
 
 Ahead = Callable[[], ReadAhead]
@@ -38,7 +43,57 @@ def ahead(memory: MemoryTubeMQ, ids: ClientIds) -> Ahead:
             stats=subrange.stats,
         )
 
-    return lambda: ReadAhead(DecodePolicy(), ReadStats(), begin)
+    def register(range_: OffsetRange) -> Conversation[Registration]:
+        yield from ()
+        partition = range_.partition
+        node, client_id = memory.node(partition.broker_id), ids.consumer("group.r00", "Range")
+        return Registration(node, partition, "group.r00", client_id)
+
+    proofs = SharedRetentionChecks()
+    return lambda: ReadAhead(DecodePolicy(), ReadStats(), proofs, begin, register)
+
+
+def expected_by(reader: ReadAhead, ranges: list[OffsetRange]) -> None:
+    """Announce ranges as a range reader does."""
+    reader.proofs.expect(ranges)
+    reader.expect(ranges)
+
+
+class Asked:
+    """Requests of readers to brokers, counted; `before` runs before the next of a kind."""
+
+    KINDS: ClassVar = {15: "register", 17: "get", 18: "commit"}
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.count: Counter[str] = Counter()
+        self.before: dict[str, Callable[[], object]] = {}
+        answer = BrokerRpc.handle
+
+        def handle(broker: BrokerRpc, method_id: int, request: Any) -> Any:
+            kind = self.KINDS.get(method_id, "other")
+            if kind == "register" and request.opType == OP_UNREGISTER:
+                kind = "unregister"
+            self.count[kind] += kind != "other"
+            if (act := self.before.pop(kind, None)) is not None:
+                act()
+            return answer(broker, method_id, request)
+
+        monkeypatch.setattr(BrokerRpc, "handle", handle)
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
+    return Asked(monkeypatch)
+
+
+def read_all(
+    memory: MemoryTubeMQ, reader: ReadAhead, ranges: list[OffsetRange]
+) -> dict[Partition, list[bytes]]:
+    driver = memory.driver()
+    return {
+        range_.partition: bodies(list(driver.stream(reader.read(range_), reader.end(range_))))
+        for range_ in ranges
+    }
 
 
 def sent_ranges(
@@ -114,6 +169,82 @@ def test_leaving_early_gives_everything_back(memory: MemoryTubeMQ, send: Any, ah
 
     assert len(memory.broker(1).leases) == 0
     assert not any(map(reader.has, ranges))
+
+
+def test_a_store_is_read_as_a_whole(
+    memory: MemoryTubeMQ, send: Any, ahead: Ahead, asked: Asked
+) -> None:
+    ranges, sent = sent_ranges(send, 1)
+    reader = ahead()
+    expected_by(reader, ranges)
+
+    assert read_all(memory, reader, ranges) == sent
+    # The second of two entries is behind the half that a broker reads of the end of its file.
+    assert +asked.count == {"register": 2, "get": 3, "commit": 1, "unregister": 2}
+    assert len(memory.broker(1).leases) == 0
+
+
+def test_a_whole_store_has_each_record_once_whatever_the_batches(
+    memory: MemoryTubeMQ, send: Any, ahead: Ahead, asked: Asked
+) -> None:
+    ranges, sent = sent_ranges(send, 30)
+    reader = ahead()
+    expected_by(reader, ranges)
+
+    assert read_all(memory, reader, ranges) == sent
+    assert reader.stats.records == 60
+    assert asked.count["commit"] == 1
+    assert asked.count["register"] == 2
+
+
+def test_a_partition_of_a_whole_store_may_have_no_record(
+    memory: MemoryTubeMQ, send: Any, ahead: Ahead, asked: Asked
+) -> None:
+    send(b"0", b"1")
+    ranges = [OffsetRange(partition, 0, 56) for partition in (PARTITION, BESIDE)]
+    reader = ahead()
+    expected_by(reader, ranges)
+
+    assert read_all(memory, reader, ranges) == {PARTITION: [b"0", b"1"], BESIDE: []}
+    assert asked.count["commit"] == 1
+
+
+@pytest.mark.parametrize("request_kind", ["get", "commit"])
+def test_a_record_that_arrives_meanwhile_is_of_no_range(
+    memory: MemoryTubeMQ, send: Any, ahead: Ahead, asked: Asked, request_kind: str
+) -> None:
+    ranges, sent = sent_ranges(send)
+    reader = ahead()
+    expected_by(reader, ranges)
+    asked.before[request_kind] = lambda: send(b"behind the end")
+
+    assert read_all(memory, reader, ranges) == sent
+    assert len(memory.broker(1).leases) == 0
+
+
+def test_a_store_whose_broker_restarts_before_its_end_was_asked_is_read_again(
+    memory: MemoryTubeMQ, send: Any, ahead: Ahead, asked: Asked
+) -> None:
+    ranges, sent = sent_ranges(send)
+    reader = ahead()
+    expected_by(reader, ranges)
+    asked.before["commit"] = memory.broker(1).leases._leases.clear
+
+    assert read_all(memory, reader, ranges) == sent
+    assert asked.count["register"] >= 4, "both ranges again"
+
+
+def test_a_store_with_a_busy_partition_is_read_range_by_range(
+    memory: MemoryTubeMQ, send: Any, ahead: Ahead, ids: ClientIds
+) -> None:
+    ranges, sent = sent_ranges(send)
+    other = Registration(memory.node(1), BESIDE, "group.r00", ids.consumer("group.r00", "Range"))
+    memory.driver().run(other.register(0))
+    reader = ahead()
+    expected_by(reader, ranges)
+
+    assert read_all(memory, reader, ranges) == sent
+    assert len(memory.broker(1).leases) == 1, "the other's"
 
 
 def test_conversations_wait_at_the_same_time(memory: MemoryTubeMQ) -> None:

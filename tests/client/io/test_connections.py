@@ -154,6 +154,7 @@ def test_the_kernel_notices_a_peer_that_vanished(connect: Connect) -> None:
         connection = connect(peer.address)
         [ours] = sockets_to(peer.address)
         assert ours.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+        assert ours.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1
         idle, between, probes, unheard_ms = (
             ours.getsockopt(socket.IPPROTO_TCP, getattr(socket, name))
             for name in ("TCP_KEEPIDLE", "TCP_KEEPINTVL", "TCP_KEEPCNT", "TCP_USER_TIMEOUT")

@@ -3,7 +3,8 @@
 Five tables in five kinds of sinks: a directory, an object store's layout, Delta, Iceberg and a
 database. Each window is killed at the next point, and once more at a random one, until no point is
 left. After each window every table must have each record of its stream once. `python -m
-tests.provider.changes.exploration` visits every point; `--stride 8` every eighth.
+tests.provider.changes.exploration` visits every point; `--stride 8` every eighth, `--spark` those
+of the engines on Spark.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import random
 import tempfile
 from collections import Counter
 from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -55,14 +58,18 @@ class Lake:
     """Topic, home and the five tables, under a kind of routed sink that may be mistaken."""
 
     def __init__(
-        self, root: Path, kind: type[RoutedSink] = RoutedSink, streams: tuple[str, ...] = STREAMS
+        self,
+        root: Path,
+        kind: type[RoutedSink] = RoutedSink,
+        streams: tuple[str, ...] = STREAMS,
+        topic: Callable[[Path, Any], Any] = Topic,
     ) -> None:
         self.root, self._kind, self.streams = root, kind, streams
         tables = {name: f"{root}/{name}" for name in streams}
-        self.topic = Topic(root / "home", {"name": "shop", "tables": tables})
+        self.topic = topic(root / "home", {"name": "shop", "tables": tables})
         self.sent: dict[str, Counter[bytes]] = {name: Counter() for name in streams}
         self._at: Callable[[str], None] = lambda _: None
-        self.topic.make_sink = self._sink  # type: ignore[method-assign]
+        self.topic.make_sink = self._sink
 
     def _sink(self, home: Any, routes: Any) -> RoutedSink:
         return self._kind(home, routes, self._open_table)
@@ -204,9 +211,16 @@ def main() -> int:
     """Explore, and say how many kills there were."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--stride", type=int, default=1)
+    parser.add_argument("--spark", action="store_true", help="tasks of Spark, in this process")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as root:
-        points, kills = explore(Lake(Path(root)), stride=options.stride)
+    with ExitStack() as stack:
+        topic: Callable[[Path, Any], Any] = Topic
+        if options.spark:
+            from tests.provider.spark.routed import SparkTopic, serving
+
+            topic = partial(SparkTopic, stack.enter_context(serving()))
+        root = stack.enter_context(tempfile.TemporaryDirectory())
+        points, kills = explore(Lake(Path(root), topic=topic), stride=options.stride)
     print(f"{points} points, {kills} kills over five kinds of tables: 0 lost, 0 doubled")
     return 0
 

@@ -150,6 +150,7 @@ CASES = [
 ]  # fmt: skip
 
 
+@pytest.mark.timeout(240 + 10 * WINDOWS)
 @pytest.mark.parametrize(("kind", "format_", "soft"), CASES)
 def test_after_every_window_the_table_equals_the_database(
     kind: str, format_: str, soft: bool, request: pytest.FixtureRequest, tmp_path: Path

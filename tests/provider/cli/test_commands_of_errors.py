@@ -6,22 +6,33 @@ run here against an embedded cluster, with the error's own words.
 
 from __future__ import annotations
 
+import ast
+import inspect
 import json
 import re
 import shlex
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from tests.kit.engines import inline_engine
 from tests.kit.servers import client_settings, embedded_tubemq
+from tests.provider.cli.test_definition import parsed
+from tests.provider.cli.test_offsets_commands import Here
+from tests.provider.offsets.test_moving import Tasks
 from tubemq_client import ClientSettings, OffsetRange, Partition, Producer, RangeReader, Record
 from tubemq_client.cli.app import build_app
 from tubemq_client.embedded import EmbeddedTubeMQ, Switches
-from tubemq_client.errors import CorruptRecord, NotAuthorized
+from tubemq_client.errors import ConfigError, CorruptRecord, NotAuthorized
+from tubemq_provider.cli import checks, offsets
 from tubemq_provider.hooks.failures import ErrorContext, explained
+from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.rows.spec import DecodeSpec
 from tubemq_provider.windows.errors import WindowNotReady
 from tubemq_provider.windows.plan import WindowPlan, WindowScope
@@ -42,37 +53,64 @@ OFFSETS = "tests/provider/cli/test_offsets_commands.py"
 LOOKS = "tests/provider/cli/test_looks.py"
 LOST = "tests/provider/sinks/test_lost_windows.py"
 CLIENT = "tests/client/cli/test_commands.py"
+PRINTED_BY_TUBEMQ = "tests/client/cli/test_printed_commands.py"
 TESTS = {
-    "airflow tubemq check": (LOOKS, "checks.check"),
-    "airflow tubemq offsets adopt": ("tests/provider/offsets/test_ledger.py", "adopt"),
+    "airflow db migrate": ("tests/system/airflow/test_ledger_on_real_airflow.py", "migrate"),
+    "airflow tubemq check": (HERE, "test_a_connection_is_checked"),
+    "airflow tubemq offsets adopt": (HERE, "test_claims_of_dead_tasks_are_adopted"),
     "airflow tubemq offsets epoch": (LOST, "as_the_error_says"),
     "airflow tubemq offsets rebuild": (LOST, "rebuild"),
     "airflow tubemq offsets set": (LOST, "as_the_error_says"),
     "airflow tubemq offsets show": (LOOKS, "offsets.show"),
     "airflow tubemq windows coverage": ("tests/provider/cli/test_window_commands.py", "coverage"),
-    "tubemq doctor": (CLIENT, "test_a_dead_master_names_the_doctor"),
+    "tubemq brokers list": (PRINTED_BY_TUBEMQ, "test_a_broker_that_is_off_line"),
+    "tubemq doctor": (PRINTED_BY_TUBEMQ, "test_the_doctor_of_an_error"),
+    "tubemq groups control": ("tests/client/cli/test_admin_commands.py", '"groups", "control"'),
+    "tubemq groups list": (PRINTED_BY_TUBEMQ, "test_groups_that_there_are"),
     "tubemq groups names": (HERE, "test_a_group_that_may_not_read_is_let_in"),
     "tubemq produce": (HERE, "test_a_boundary_that_is_late_is_written"),
     "tubemq read-range": (HERE, "test_a_bad_record_is_printed"),
-    "tubemq topics modify": (HERE, "test_a_group_that_may_not_read_is_let_in"),
+    "tubemq topics modify": (PRINTED_BY_TUBEMQ, "test_a_topic_that_exists"),
+    "tubemq topics show": (PRINTED_BY_TUBEMQ, "test_a_topic_that_exists"),
     "tubemq topics list": (HERE, "test_the_topics_are_listed"),
 }
 PRINTED = re.compile(
-    r"[\"' :](airflow tubemq (?:check|(?:offsets|windows) [a-z]+)"
-    r"|tubemq (?:produce|read-range|doctor|(?:groups|topics) [a-z]+))(?=[ '\"])"
+    r"(?<![\w-])(airflow tubemq (?:check|plan|lag|(?:offsets|windows) [a-z]+)"
+    r"|(?<!airflow )tubemq (?:consume|doctor|ends|lag|partitions|produce|read-range"
+    r"|(?:brokers|groups|offsets|topics) [a-z]+)"
+    r"|airflow db [a-z]+|rocketmq-snode [a-z]+)"
 )
+EXAMPLES = {"tubemq_client/cli/commands.py", "tubemq_provider/cli/definition.py"}
+"""Files with the examples of ``--help``, which have tests of their own."""
 
 
 def printed() -> set[str]:
-    """Return the commands in the texts of errors and of tasks' logs."""
-    rooms = [ROOT / "tubemq_provider" / room for room in ("hooks", "windows", "operators")]
-    files = [file for room in rooms for file in room.rglob("*.py")]
-    files += (ROOT / "tubemq_provider" / "offsets").rglob("*.py")
+    """Return the commands in the texts of the packages and of the web page, docstrings left out."""
     found = set()
-    for file in files:
-        joined = re.sub(r'"\n\s*f?"', "", file.read_text())
-        found |= {match for match in PRINTED.findall(joined) if "--help" not in match}
-    return found
+    for room in ("tubemq_client", "tubemq_provider", "rocketmq_client", "pyspark_tubemq"):
+        for file in (ROOT / room).rglob("*.py"):
+            if str(file.relative_to(ROOT)) not in EXAMPLES:
+                tree = ast.parse(file.read_text())
+                found |= {match for text in texts(tree) for match in PRINTED.findall(text)}
+    page = ROOT / "tubemq_provider" / "plugins" / "static" / "page.js"
+    return found | set(PRINTED.findall(page.read_text()))
+
+
+def texts(tree: ast.AST) -> Iterator[str]:
+    """Yield the strings of a module but its docstrings; what an f-string fills in is ``{}``."""
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    left_out = set()
+    for node in ast.walk(tree):
+        if isinstance(node, documented) and ast.get_docstring(node) is not None:
+            left_out.add(id(node.body[0].value))  # type: ignore[attr-defined]
+        elif isinstance(node, ast.JoinedStr):
+            left_out |= {id(value) for value in node.values}
+            parts = (
+                value.value if isinstance(value, ast.Constant) else "{}" for value in node.values
+            )
+            yield "".join(map(str, parts))
+        elif isinstance(node, ast.Constant) and id(node) not in left_out:
+            yield str(node.value)
 
 
 def test_every_printed_command_has_its_test() -> None:
@@ -170,3 +208,60 @@ def test_the_topics_are_listed(mq: EmbeddedTubeMQ) -> None:
     source = (ROOT / "tubemq_provider" / "hooks" / "tubemq.py").read_text()
     (command,) = re.findall(r"to list the topics: (tubemq topics list --admin )", source)
     assert TOPIC in run(f"{command}{mq.master_web}", mq)
+
+
+def test_a_connection_is_checked_as_the_error_says(
+    mq: EmbeddedTubeMQ, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The command names the step that fails, and is green when its connection was mended."""
+
+    @contextmanager
+    def nothing() -> Iterator[Any]:
+        yield []
+
+    monkeypatch.setattr(checks, "groups", nothing)
+    dead = {"conn_type": "tubemq", "host": "127.0.0.1:1", "extra": {"rpc_timeout_ms": 1000}}
+    monkeypatch.setenv("AIRFLOW_CONN_SHOP", json.dumps(dead))
+    hook = TubeMQHook("shop")
+    with pytest.raises(Exception, match="cannot connect") as caught:
+        hook.ends(TOPIC, "lake")
+    text = explained(caught.value, ErrorContext("shop", TOPIC, "lake"))
+    (command,) = re.findall(r"^to look further: airflow (.+)$", text, re.MULTILINE)
+    arguments = parsed(f"{command} -o json")
+    assert inspect.unwrap(checks.check)(arguments) == 1
+    failed = [row for row in json.loads(capsys.readouterr().out) if row["result"] == "failed"]
+    assert "127.0.0.1:1" in next(row["what"] for row in failed if row["check"] == "cluster")
+
+    monkeypatch.setenv("AIRFLOW_CONN_SHOP", json.dumps({"conn_type": "tubemq", "host": mq.masters}))
+    inspect.unwrap(checks.check)(arguments)
+    rows = {row["check"]: row["result"] for row in json.loads(capsys.readouterr().out)}
+    assert (rows["connection"], rows["cluster"]) == ("ok", "ok")
+
+
+def test_claims_of_dead_tasks_are_adopted_as_the_error_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tasks = Tasks(tmp_path)
+    world = tasks.world
+    world.log.append("1:0", 3)
+    tasks.run("ledger")
+    world.log.append("1:0", 8)
+    tasks.run("ledger", dies_at="plan claimed")
+    tasks.run("ledger")
+    with pytest.raises(ConfigError) as caught:
+        tasks.run("asset_state")
+    (command,) = re.findall(r"'airflow (tubemq offsets adopt [^']+)'", str(caught.value))
+    group = Here(tasks.state, ledger=True)
+
+    @contextmanager
+    def opened(asset: str) -> Iterator[Here]:
+        scope = world.planner(max_records=4).scope
+        assert asset == f"{scope.cluster}/{scope.topic}/{scope.group}"
+        yield group
+
+    monkeypatch.setattr(offsets, "open_group", opened)
+    inspect.unwrap(offsets.adopt)(parsed(f"{command} --yes"))
+    tasks.run("ledger")
+    while (result := tasks.run("asset_state")) is not None and not result.empty:
+        pass
+    assert world.sink.records() == Counter(world.log.all_records())

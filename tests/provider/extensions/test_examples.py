@@ -30,7 +30,7 @@ from tubemq_provider.windows.protocols import Step
 EXAMPLES = Path(__file__).parents[3] / "plugins" / "examples"
 BASE = {"topic": "orders", "group": "lake", "cluster": "main", "source": "text_lines"}
 MOST_LINES = {
-    "source": 100,
+    "source": 80,
     "sink": 30,
     "engine": 20,
     "offset_store": 25,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from tubemq_provider.ingest.validation import parse
 from tubemq_provider.rows.spec import FORMATS
 from tubemq_provider.sinks._database_address import DATABASES
 
+ROOT = Path(__file__).parents[3]
 Install = Callable[..., None]
 
 
@@ -51,6 +53,11 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
 )
 def test_every_built_in_word_is_loaded_by_the_registry(kind: Any, word: str) -> None:
     assert load(kind, word) is not None
+
+
+def test_the_built_in_words_are_entry_points_of_the_distribution() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert {kind: project["entry-points"][group] for kind, group in GROUPS.items()} == BUILT_IN
 
 
 def test_every_format_and_database_is_registered() -> None:

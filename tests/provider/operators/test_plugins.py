@@ -11,11 +11,14 @@ import pytest
 from airflow.serialization.helpers import serialize_template_field
 
 from tests.kit.installed import toy_source_installed
+from tests.provider.contexts import fake_context
 from tubemq_client.errors import ConfigError
 from tubemq_provider.assets import offsets_asset
 from tubemq_provider.engines.function import ReportedEngine
 from tubemq_provider.operators.ingest import TubeMQCursorIngestOperator
+from tubemq_provider.operators.offsets import TubeMQOffsetsOperator
 from tubemq_provider.operators.rocketmq import RocketMQCursorIngestOperator
+from tubemq_provider.operators.sample import TubeMQSampleEndsOperator
 from tubemq_provider.sinks.parquet import ParquetSink
 
 pytestmark = pytest.mark.airflow
@@ -49,6 +52,35 @@ def test_the_ordinary_operator_reads_a_source_of_a_plugin(
     hook.expect_cluster("main")
     with hook.source("orders", "lake") as source:
         assert (source.space.source, source.identity) == ("lines", "main")
+
+
+def test_a_group_of_a_plugin_is_ingested_sampled_shown_and_moved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = tmp_path / "cluster" / "orders"
+    topic.mkdir(parents=True)
+    (topic / "north.0").write_text("a\nb\n")
+    extra = {"root": str(topic.parent), "cluster": "main"}
+    document = json.dumps({"conn_type": "lines", "extra": extra})
+    monkeypatch.setenv("AIRFLOW_CONN_FILES", document)
+    given = {"source": "lines", "cluster": "main"}
+    names = {**given, "topic": "orders", "group": "lake", "tubemq_conn_id": "files"}
+    kept: dict[Any, Any] = {}
+
+    def execute(task: Any) -> Any:
+        return type(task).execute.__wrapped__(task, fake_context(task, kept))
+
+    ingest = operator(path=str(tmp_path / "lake"), **given)
+    assert execute(ingest)["total"] == 2
+    sampled = execute(TubeMQSampleEndsOperator(task_id="sample", **names))
+    assert sampled["ends"] == {"north.0": 2}
+    assert execute(TubeMQOffsetsOperator(task_id="show", **names))["lag"] == 0
+    moved = execute(TubeMQOffsetsOperator(task_id="set", action="set", to="earliest", **names))
+    assert (moved["before"], moved["after"]) == ({"north.0": 2}, {"north.0": 0})
+    with pytest.raises(ConfigError, match="action='mirror' is not available for lines"):
+        TubeMQOffsetsOperator(task_id="mirror", action="mirror", **names)
+    with pytest.raises(ConfigError, match="'rocketmq' has an operator of its own"):
+        TubeMQSampleEndsOperator(task_id="sample", **{**names, "source": "rocketmq"})
 
 
 def test_an_unknown_source_is_refused_when_the_dag_is_parsed() -> None:

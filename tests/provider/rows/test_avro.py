@@ -438,6 +438,77 @@ def test_a_long_that_is_read_as_a_double_is_the_nearest_one() -> None:
     assert ([row["a"] for row in rows], bad) == ([float(2**53)], [])
 
 
+def enum_of(name: str = "Kind", **more: Any) -> dict[str, Any]:
+    return {"type": "enum", "name": name, "symbols": ["A", "B"], **more}
+
+
+def fixed_of(size: int, name: str = "Key") -> dict[str, Any]:
+    return {"type": "fixed", "name": name, "size": size}
+
+
+@pytest.mark.parametrize(
+    ("reader", "writer", "why"),
+    [
+        (fixed_of(4), fixed_of(3), "it has 3 bytes, and 4 in 'schema'"),
+        (fixed_of(4), fixed_of(4, "Other"), "the fixed 'shop.Other', and 'shop.Key'"),
+        (fixed_of(4), "bytes", "it is bytes, and fixed"),
+        ("bytes", fixed_of(4), "it is fixed, and bytes"),
+        ("string", enum_of(), "it is enum, and string"),
+        (enum_of(), enum_of("Sort"), "the enum 'shop.Sort', and 'shop.Kind'"),
+        ({"type": "array", "items": fixed_of(4)}, {"type": "array", "items": fixed_of(3)}, "3 byt"),
+        ({"type": "map", "values": "int"}, {"type": "map", "values": ["null", "int"]}, "be null"),
+        (
+            {"type": "array", "items": enum_of()},
+            {"type": "array", "items": enum_of(symbols=["A", "C"])},
+            "its symbol 'C' is not in 'schema'",
+        ),
+        ("string", ["int", "string"], "it is a union of 2 types, of 1"),
+    ],
+)
+def test_types_that_only_look_alike_in_columns_are_refused(
+    reader: Any, writer: Any, why: str
+) -> None:
+    spec = {
+        "format": "avro",
+        "schema": avro_record(a=reader),
+        "schemas": {"7": avro_record(a=writer)},
+        "unsupported_fields": "json",
+    }
+    with pytest.raises(ConfigError, match=f"schemas: 7: field 'a': .*{why}"):
+        RowDecoder(DecodeSpec.parse(spec), RECORDS)
+
+
+def test_named_types_are_the_same_by_alias_and_without_namespace() -> None:
+    schemas = {"7": avro_record(a=fixed_of(2, "old.Mark"), b=enum_of("x.Kind"))}
+    reader = avro_record(a={**fixed_of(2), "aliases": ["Mark"]}, b=enum_of())
+    spec = {"format": "avro", "schema": reader, "schemas": schemas}
+    rows, bad = decode(spec, [b"\0\0\0\0\7ab\2"])
+    assert (rows, bad) == ([{"offset": 0, "a": b"ab", "b": "B"}], [])
+
+
+def test_a_null_is_bad_where_the_reader_has_none() -> None:
+    schemas = {"7": avro_record(a=["null", "int"])}
+    spec = {"format": "avro", "schema": avro_record(a="int"), "schemas": schemas}
+    rows, bad = decode(spec, [b"\0\0\0\0\7\2\6", b"\0\0\0\0\7\0", b"\0\0\0\0\7\2\4"])
+    assert [(row["offset"], row["a"]) for row in rows] == [(0, 3), (56, 2)]
+    assert [(entry.position, entry.reason) for entry in bad] == [
+        (1, "field 'a' is null, and in 'schema' it is not")
+    ]
+
+
+@pytest.mark.parametrize("default", [None, "B"])
+def test_a_symbol_that_the_reader_lacks_is_its_default_or_bad(default: str | None) -> None:
+    schemas = {"7": avro_record(a=enum_of(symbols=["C", "A"]))}
+    own = enum_of() if default is None else enum_of(default=default)
+    spec = {"format": "avro", "schema": avro_record(a=own), "schemas": schemas}
+    rows, bad = decode(spec, [b"\0\0\0\0\7\0", b"\0\0\0\0\7\2"])
+    if default:
+        assert ([row["a"] for row in rows], bad) == (["B", "A"], [])
+    else:
+        assert [(row["offset"], row["a"]) for row in rows] == [(28, "A")]
+        assert [entry.reason for entry in bad] == ["field 'a': 'C' is no symbol in 'schema'"]
+
+
 def test_a_record_with_a_field_twice_is_refused() -> None:
     field = {"name": "a", "type": "int"}
     schema = json.dumps({"type": "record", "name": "Order", "fields": [field, field]})

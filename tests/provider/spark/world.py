@@ -57,6 +57,10 @@ class World:
         ]
         self._send(TOPIC, [Record(json.dumps(value).encode()) for value in values])
 
+    def send(self, records: list[Record]) -> None:
+        """Send records as `produce` does."""
+        self._send(TOPIC, records)
+
     def _send(self, topic: str, records: list[Record]) -> None:
         with Producer(self.settings) as producer:
             partitions = sorted(producer.partitions(topic))

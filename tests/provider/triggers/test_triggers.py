@@ -21,6 +21,7 @@ from cryptography.fernet import Fernet
 from tests.kit.look_ups import look_up_under_way
 from tests.system.behaviour.sites import eventually
 from tubemq_client import Partition, Record
+from tubemq_client.aio import Metadata
 from tubemq_client.embedded import EmbeddedTubeMQ
 from tubemq_client.errors import ConfigError
 from tubemq_provider.hooks.tubemq import TubeMQHook
@@ -349,6 +350,28 @@ class TestOffsets:
             assert (await waiting).payload == {"status": "ready"}
 
         run(scene)
+
+    def test_fifty_sensors_of_a_topic_share_a_look(
+        self, hook: TubeMQHook, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        looks: list[str] = []
+        look = Metadata.reachable_ends
+
+        async def counted(client: Metadata, topic: str, *others: Any, **options: Any) -> Any:
+            looks.append(topic)
+            return await look(client, topic, *others, **options)
+
+        monkeypatch.setattr(Metadata, "reachable_ends", counted)
+
+        async def scene() -> None:
+            for number in range(50):
+                waits = {"min_lag": 1} if number % 2 else {"until": {"1:0": 28}}
+                trigger = TubeMQOffsetTrigger(topic=TOPIC, group=f"ready{number}", **waits)  # type: ignore[arg-type]
+                async with trigger.connected() as client:
+                    assert not await trigger.is_ready(client)
+
+        run(scene)
+        assert looks == [TOPIC]
 
     def test_fires_for_lag_and_for_a_log_below_the_position(self, hook: TubeMQHook) -> None:
         produce(hook, 5)

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Self
 
 import pytest
 
+from tests.provider.sinks import openers
 from tests.provider.windows.fake_reader import FakeReader
 from tubemq_client.config import ClientConfig
 from tubemq_client.embedded import EmbeddedTubeMQ, Switches, TopicSpec
@@ -294,6 +295,53 @@ def test_a_window_of_time_costs_the_same_after_thousands(tmp_path: Path) -> None
         window_of_time(sink, journal, 10)
     assert later.calls <= 1.2 * tenth.calls
     assert later.system.total() <= 1.2 * tenth.system.total()
+
+
+class Listed:
+    """A sink that notes how many ids it lists, and how often it and its book are listed."""
+
+    def __init__(self, sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.ids: Counter[str] = Counter()
+        for name in ("window_ids", "later_window_ids"):
+            monkeypatch.setattr(sink, name, self._counting(name, getattr(sink, name)))
+        book = type(sink.boundaries)
+        for name in ("listing", "listing_from"):
+            listing = getattr(book, name)
+            monkeypatch.setattr(book, name, self._counting("boundaries", listing))
+
+    def _counting(self, name: str, listing: Any) -> Any:
+        def listed(*args: Any) -> list[str]:
+            ids = list(listing(*args))
+            self.ids[f"{name} calls"] += 1
+            self.ids[name] += len(ids)
+            return ids
+
+        return listed
+
+
+@pytest.mark.parametrize("kind", ["parquet", "object_store", "delta", "sql"])
+def test_a_window_of_time_lists_no_more_as_windows_pile_up(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake, journal = tmp_path / "lake", MemoryJournal()
+    if kind == "parquet":
+        sink: Any = ParquetSink(lake)
+    elif kind == "object_store":
+        sink = openers.object_store(str(lake))
+    elif kind == "delta":
+        sink = openers.delta(str(lake))
+    else:
+        sink = openers.jdbc(f"sqlite:///{tmp_path}/rows.db", "orders", tmp_path / "staging")
+    listed = Listed(sink, monkeypatch)
+    found = []
+    for number in range(13):
+        listed.ids.clear()
+        window_of_time(sink, journal, number)
+        found.append(dict(listed.ids))
+    # The window itself and the one before it; no boundaries, and no listing of all windows.
+    assert found[-1] == found[9]
+    assert not found[-1].keys() & {"window_ids", "boundaries"}
+    assert found[-1]["later_window_ids"] <= 2
 
 
 def test_old_turns_are_removed(tmp_path: Path) -> None:

@@ -7,7 +7,9 @@ import time
 
 import pytest
 
-from rocketmq_client import OutgoingMessage, ProducerSettings, QueueRange, errors
+from rocketmq_client import OutgoingMessage, ProducerSettings, Queue, QueueRange, errors
+from rocketmq_client.embedded import EmbeddedRocketMQ
+from tests.rocketmq.behaviour.test_groups import until
 from tests.rocketmq.shells import Shell
 from tests.rocketmq.sites import Site
 
@@ -122,3 +124,65 @@ def test_a_failed_send_reports_the_reason(shell: Shell, site: Site) -> None:
             producer.send(topic, b"x", properties={"TAGS": "b"})
         with pytest.raises(errors.IllegalRequest, match="code 13"):  # with what brokers add
             producer.send(topic, b"x", properties={"n": "v" * 32_710})
+
+
+def test_records_are_sent_in_the_background_within_bounds(shell: Shell, site: Site) -> None:
+    topic = site.topic(2)
+    bounds = ProducerSettings(max_in_flight=8, max_in_flight_bytes=4_000)
+    with shell.Producer(site.settings, producer=bounds) as producer:
+        pending = [producer.send_async(topic, b"%d" % n, keys=str(n)) for n in range(60)]
+        assert producer.flush(60_000)
+        assert all(future.done() for future in pending)
+        receipts = [future.result() for future in pending]
+        wrong = producer.send_async(topic, b"x", delay_level=99)
+        producer.flush()
+    with pytest.raises(errors.ConfigError, match="delay_level is 99"):
+        wrong.result()
+    queues = {receipt.queue for receipt in receipts}
+    ends = {queue: max(r.offset for r in receipts if r.queue == queue) + 1 for queue in queues}
+    found = [
+        message for queue, end in ends.items() for message in read_all(shell, site, queue, end)
+    ]
+    assert sorted(int(m.body) for m in found) == list(range(60))
+    assert {m.message_id: int(m.body) for m in found} == {
+        receipt.message_id: n for n, receipt in enumerate(receipts)
+    }
+
+
+def test_a_record_that_finds_no_room_in_time_is_not_sent_and_closing_waits(shell: Shell) -> None:
+    with EmbeddedRocketMQ(topics={"orders": 1}) as mq:
+        bounds = ProducerSettings(max_in_flight=1, retries=100, retry_pause_ms=100)
+        with shell.Producer(mq.settings, producer=bounds) as producer:
+            producer.send("orders", b"0")
+            mq.do(lambda broker: setattr(broker, "busy", True))
+            future = producer.send_async("orders", b"1")
+            with pytest.raises(errors.TooManyInFlight, match=r"1 records .* raise max_in_flight"):
+                producer.send_async("orders", b"2", timeout_ms=50)
+            assert not producer.flush(50)
+            mq.do(lambda broker: setattr(broker, "busy", False))
+        assert future.result().offset == 1
+        with shell.Metadata(mq.settings) as metadata:
+            assert [end.latest_offset for end in metadata.ends("orders").values()] == [2]
+
+
+def test_sends_are_traced_for_javas_tools(shell: Shell) -> None:
+    with EmbeddedRocketMQ(topics={"orders": 1, "RMQ_SYS_TRACE_TOPIC": 1}) as mq:
+        with shell.Producer(mq.settings, producer=ProducerSettings(trace=True)) as producer:
+            receipt = producer.send("orders", b"body", tags="red", keys=("k1", "k2"))
+            with pytest.raises(errors.ConfigError):
+                producer.send("orders", b"x", queue=Queue("broker-a", "orders", 9))
+        with shell.Metadata(mq.settings) as metadata:
+            until(lambda: metadata.ends("RMQ_SYS_TRACE_TOPIC"), 30)
+            [queue] = metadata.ends("RMQ_SYS_TRACE_TOPIC")
+            until(lambda: metadata.ends("RMQ_SYS_TRACE_TOPIC")[queue].latest_offset == 2, 30)
+        with shell.RangeReader(mq.settings, group="readers") as reader:
+            [batch] = reader.read(QueueRange(queue, 0, 2))
+            done, failed = batch.messages()
+    fields = done.body.decode().removesuffix("\x02").split("\x01")
+    assert [fields[0], *fields[3:8]] == [
+        *("Pub", "rocketmq_client_producer", "orders", receipt.message_id, "red", "k1 k2")
+    ]
+    assert fields[9] == "4"
+    assert fields[11:] == ["0", receipt.offset_id, "true"]
+    assert done.keys == (receipt.message_id, "k1", "k2")
+    assert failed.body.decode().endswith("\x01false\x02")

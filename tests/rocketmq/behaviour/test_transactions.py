@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Callable
+from contextlib import nullcontext
 
 import pytest
 
@@ -117,3 +118,37 @@ def test_a_broker_that_did_not_hear_the_end_gets_it_when_it_asks(shell: Shell) -
             mq.start_broker()
             with shell.Consumer(mq.settings, "g", {"orders": ()}, consumer=FIRST) as consumer:
                 assert read(consumer, 1, 60) == [1]
+
+
+@pytest.mark.parametrize("answers", ["the same producer", "another"])
+def test_a_commit_that_the_broker_forgot_in_a_crash_is_not_stored_twice(
+    shell: Shell, answers: str
+) -> None:
+    with EmbeddedRocketMQ(topics={"orders": 1}) as mq:
+        mq.do(lambda broker: broker.options.update(transactionCheckInterval="300"))
+        asked = []
+
+        def check(number: int) -> str:
+            asked.append(number)
+            return "commit"
+
+        first = opened(shell, mq.settings, "g", "orders", check)
+        with first:
+            first.commit(first.begin("orders", b"1"))
+            open_half = first.begin("orders", b"2")
+            mq.kill_broker()
+            with pytest.raises(errors.NetworkError):
+                first.commit(open_half)
+            if answers == "another":
+                first.close()
+            mq.start_broker()
+            last = (
+                first if answers != "another" else opened(shell, mq.settings, "g", "orders", check)
+            )
+            with (
+                last if answers == "another" else nullcontext(),
+                shell.Consumer(mq.settings, "g", {"orders": ()}, consumer=FIRST) as consumer,
+            ):
+                assert read(consumer, 2, 60) == [1, 2]
+                assert consumer.receive(1_000) is None
+        assert sorted(set(asked)) == ([1, 2] if answers == "another" else [])

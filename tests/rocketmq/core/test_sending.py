@@ -7,8 +7,10 @@ import json
 import pytest
 
 from rocketmq_client import ClientSettings, OutgoingMessage, ProducerSettings, Queue, errors
+from rocketmq_client._core import trace
 from rocketmq_client._core.cluster import Cluster
 from rocketmq_client._core.sending import Sending
+from rocketmq_client._core.sending_limits import Room, SlowBrokers
 from rocketmq_client._wire import codes
 from rocketmq_client._wire.commands import Command
 from rocketmq_client._wire.compression import MAX_BODY_BYTES
@@ -230,3 +232,76 @@ def test_a_changed_route_replaces_the_cached_one(refusal) -> None:
         with pytest.raises(type(refusal)):
             send(sending(), world)
         assert world.tried == ["broker-a"]
+
+
+def test_a_broker_that_failed_or_was_slow_is_avoided_until_it_has_paid() -> None:
+    world = World([route("broker-a", "broker-b")], [REFUSED, stored()])
+    made = sending(avoid_slow=True)
+    send(made, world)
+    for _ in range(4):
+        send(made, world)
+    assert world.tried == ["broker-a", *["broker-b"] * 5], "a fails, its record goes to b"
+
+    made._slow.answered("broker-b", 600, 0)
+    send(made, world)
+    assert world.tried[-1] in {"broker-a", "broker-b"}, "both are avoided: any is better than none"
+    send(made, world, A)
+    assert world.tried[-1] == "broker-a", "a given queue is not left out"
+
+
+@pytest.mark.parametrize(
+    ("took_ms", "pause_ms"),
+    [(549, 0), (550, 2_000), (1_800, 5_000), (4_999, 6_000), (60_000, 30_000)],
+)
+def test_a_slow_broker_is_avoided_the_longer_the_slower_it_was(took_ms, pause_ms) -> None:
+    slow = SlowBrokers()
+    slow.answered("broker-a", took_ms, 1_000)
+
+    assert slow.open([A, B], 1_000 + pause_ms - 1) == ([B] if pause_ms else [A, B])
+    assert slow.open([A, B], 1_000 + pause_ms) == [A, B]
+
+
+def test_room_is_bounded_by_records_and_bytes_and_takes_one_of_any_size() -> None:
+    room = Room(ProducerSettings(max_in_flight=2, max_in_flight_bytes=10))
+    assert room.has(50)
+    room.take(5)
+    assert (room.has(5), room.has(6)) == (True, False)
+    room.take(5)
+    assert not room.has(0)
+    room.give(5)
+    assert room.has(5)
+
+
+def test_a_trace_has_the_layout_of_javas_tools() -> None:
+    message = OutgoingMessage(b"body", "red", ("k1", "k\x012"), {"DELAY": "3"})
+    said = trace.sent(
+        *("g", "orders", message, "ID", "OFFSETID", ("10.0.0.1", 10911)),
+        began_ms=1_700_000_000_000,
+        took_ms=12,
+        delayed=True,
+    )
+
+    assert said.body == (
+        b"Pub\x011700000000000\x01DefaultRegion\x01g\x01orders\x01ID\x01red\x01k1 k 2\x01"
+        b"10.0.0.1:10911\x014\x0112\x013\x01OFFSETID\x01true\x02"
+    )
+    assert said.keys == ("ID", "k1", "k\x012")
+
+
+def test_a_trace_that_cannot_be_sent_changes_no_send() -> None:
+    answers = [stored(), REFUSED]
+
+    def broker(method, request) -> Command:
+        if method is codes.GET_ROUTEINFO_BY_TOPIC:
+            if request.fields["topic"] == trace.TRACE_TOPIC:
+                raise GONE
+            return route("broker-a")
+        item = answers.pop(0)
+        if isinstance(item, Exception):
+            raise item
+        return item
+
+    made = sending(trace=True, retries=0)
+    assert send(made, broker).offset == 7
+    with pytest.raises(errors.ConnectError):
+        send(made, broker)

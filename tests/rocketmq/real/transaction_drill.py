@@ -32,6 +32,9 @@ from rocketmq_client.model import Decision, address_text
 from tests.rocketmq.sites import Site, site_of
 
 PATIENCE_S = 240.0
+FORGOTTEN_MS = 5_000
+"""Time before its death of which a 5.x broker forgets which halves ended
+(`transactionOpBatchInterval`, 3 s, and what writing takes)."""
 
 
 def fate(number: int) -> Decision:
@@ -75,6 +78,8 @@ class Drill:
         self.tried: set[int] = set()
         self.began: set[int] = set()
         self.kills: Counter[str] = Counter()
+        self.broker_kills_ms: list[float] = []
+        self.stored_ms: dict[int, list[int]] = {}
         self._chance = random.Random(32)
 
     def producer(self) -> subprocess.Popen[str]:
@@ -97,12 +102,22 @@ class Drill:
     def readable(self) -> Counter[int]:
         """Return the numbers of all records that readers see."""
         found: Counter[int] = Counter()
+        stored: dict[int, list[int]] = {}
         settings = self.site.settings
         with Metadata(settings) as metadata, RangeReader(settings, group="drill") as reader:
             for queue, ends in metadata.ends(self.topic, stable=False).items():
                 for batch in reader.read(QueueRange(queue, ends.min_offset, ends.max_offset)):
-                    found.update(int(message.body) for message in batch.messages())
+                    for message in batch.messages():
+                        found[int(message.body)] += 1
+                        stored.setdefault(int(message.body), []).append(message.store_ms)
+        self.stored_ms = stored
         return found
+
+    def forgotten(self, number: int) -> bool:
+        """Return True for a record that was committed first in the seconds before a kill of the
+        broker, which then forgot that its half had ended."""
+        first = min(self.stored_ms[number])
+        return any(0 <= kill - first <= FORGOTTEN_MS for kill in self.broker_kills_ms)
 
     def run(self) -> bool:
         """Send and kill until all records were tried, then wait for what was committed."""
@@ -113,6 +128,7 @@ class Drill:
             time.sleep(0.1)
             if broker_kills and len(self.tried) > broker_kills[0]:
                 broker_kills.pop(0)
+                self.broker_kills_ms.append(time.time() * 1000)
                 self.site.cluster.kill_broker()
                 time.sleep(2)
                 self.site.cluster.start_broker()
@@ -140,7 +156,9 @@ class Drill:
         print(
             f"{self.site.name}: {len(self.tried)} tried, {len(self.began)} halves acknowledged, "
             f"kills {dict(self.kills)}; {len(wanted)} to be readable, {len(found)} are; "
-            f"lost {lost[:9]}, rolled back but readable {wrong[:9]}, twice {twice[:9]}"
+            f"lost {lost[:9]}, rolled back but readable {wrong[:9]}, twice {twice[:9]}, of these "
+            f"committed in the seconds before a kill of the broker: "
+            f"{sum(map(self.forgotten, twice))}"
         )
         return not (lost or wrong or twice)
 

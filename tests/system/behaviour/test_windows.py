@@ -5,12 +5,15 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
+import pytest
+
 from tests.system.behaviour.shells import BLOCKING, Shell
 from tests.system.behaviour.sites import SHARED, SINGLE, WIDE, Site
 from tests.system.behaviour.windows import Feeder, Ledger, check_window, run_parallel, run_windows
 from tubemq_client import ClientSettings, OffsetRange, Partition
 from tubemq_client._core.effects import Await, Conversation
 from tubemq_client._core.registration import Registration
+from tubemq_client._core.store_read import StoreReads
 from tubemq_client._io.driver import BlockingDriver
 from tubemq_client.embedded import EmbeddedTubeMQ
 
@@ -82,6 +85,32 @@ def test_a_split_range_delivers_what_the_whole_delivers(
         return check_window(window_site.settings, group, ledger, window, (), shell)
 
     assert sum(itertools.starmap(records, itertools.pairwise(cuts))) == records(low, end)
+
+
+def test_stores_that_nobody_writes_to_are_read_as_a_whole(
+    shell: Shell, window_site: Site, ledger: Ledger, group: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole: list[OffsetRange] = []
+    read = StoreReads.read
+
+    def noting(reads: StoreReads, ranges: list[OffsetRange]) -> Conversation[Any]:
+        found = yield from read(reads, ranges)
+        whole.extend(found)
+        return found
+
+    monkeypatch.setattr(StoreReads, "read", noting)
+    feeder, settings = Feeder(window_site.settings, WIDE, ledger, 8), window_site.settings
+    feeder.produce(60)
+    for count in (1, 20, 200):  # from memory, and what is flushed meanwhile from files
+        starts = {partition: ledger.stable_end_of(partition) for partition in ledger.rows}
+        feeder.produce(count)
+        ranges = [OffsetRange(p, starts[p], ledger.stable_end_of(p)) for p in sorted(starts)]
+        with shell.RangeReader(settings, group=group, slot_seed=str(count)) as reader:
+            reader.expect(ranges)
+            for range_ in ranges:
+                got = [m.body for batch in reader.read(range_) for m in batch.messages()]
+                assert got == ledger.expected(range_, ())
+    assert whole or shell is not BLOCKING
 
 
 def test_readers_share_a_bounded_number_of_groups(

@@ -1,5 +1,6 @@
 // An unmodified Java client that makes a pass for each line of its input, and prints what it took.
-// "send <topic> <count> <bytes>" (asynchronous, one message a request), "batch <topic> <count>
+// "send <topic> <count> <bytes>" (asynchronous, one message a request), "sync <topic> <count>
+// <bytes>" (each waits for its receipt), "batch <topic> <count>
 // <bytes> <messages a request>", "consume <topic> <count>" (a push consumer of a new group, from the
 // first record on; its time begins with the first record it is given).
 // Started with the name servers it is to use. Prints "PASS <records> <bytes> <seconds>".
@@ -41,6 +42,12 @@ public class SnodePasses {
             long bytes;
             if (asked[0].equals("send")) {
                 bytes = send(asked[1], count, Integer.parseInt(asked[3]));
+            } else if (asked[0].equals("sync")) {
+                byte[] body = new byte[Integer.parseInt(asked[3])];
+                for (int number = 0; number < count; number++) {
+                    producer.send(new Message(asked[1], body));
+                }
+                bytes = (long) count * body.length;
             } else if (asked[0].equals("batch")) {
                 int size = Integer.parseInt(asked[3]);
                 bytes = batch(asked[1], count, size, Integer.parseInt(asked[4]));

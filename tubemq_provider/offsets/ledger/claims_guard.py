@@ -8,6 +8,7 @@ from the copy in Airflow's table. This module must not import airflow or sqlalch
 
 from __future__ import annotations
 
+from shlex import quote
 from typing import Any, Protocol
 
 from tubemq_client.errors import ConfigError
@@ -43,18 +44,21 @@ def refuse_claims(state: Readable) -> None:
         raise ConfigError(
             f"the ledger has windows of this group that are claimed or wait for a claimed one "
             f"({', '.join(windows) or 'too many to be read from here'}): let runs with "
-            f"offset_store='ledger' finish them, {_way_out(value)}",
+            f"offset_store='ledger' finish them, {_way_out(value, book)}",
             subject="offset_store",
         )
 
 
-def _way_out(value: dict[str, Any]) -> str:
+def _way_out(value: dict[str, Any], book: dict[str, Any]) -> str:
     """Return other advice. Deleting the key helps only without a ledger, which keeps its cursor."""
     if value.get("ledger") == 1:
+        plans = [claim.get("plan", {}) for claim in book.get("pending", {}).values()]
+        kind = next((f"{plan['source']}:" for plan in plans if "source" in plan), "")
+        asset = quote(f"{kind}{'/'.join(str(book.get(k)) for k in ('cluster', 'topic', 'group'))}")
         return (
-            "after 'airflow tubemq offsets adopt' if their tasks are gone; or 'airflow tubemq "
-            "offsets rebuild' notes those that are in the sink, and with --drop-claims forgets the "
-            "others"
+            f"after 'airflow tubemq offsets adopt {asset}' if their tasks are gone; or 'airflow "
+            f"tubemq offsets rebuild {asset} --sink SINK' notes those that are in the sink, and "
+            f"with --drop-claims forgets the others"
         )
     return (
         f"or, as this Airflow has no ledger any more, remove the key {CURSOR!r} from the asset's "

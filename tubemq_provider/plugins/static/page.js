@@ -125,7 +125,7 @@ function card(group) {
 }
 
 function progress(group) {
-  const parts = group.seq === "" ? ["no position of a cursor"] : [`window ${number(group.seq)}`];
+  const parts = group.seq === "" ? ["windows of time, or none yet"] : [`window ${number(group.seq)}`];
   if (group.partitions) parts.push(`${number(group.partitions)} partitions`);
   if (group.claims) parts.push(`${number(group.claims)} under way`);
   if (group.updated) parts.push(moment(group.updated));
@@ -151,8 +151,16 @@ function verdict(found) {
   return found.total ? ["warn", `lag ${short(found.total)}`] : ["good", "no lag"];
 }
 
+// Groups without a position have no lag; they have intervals, with holes or without.
+async function showHoles(group, badge) {
+  const { scopes } = await ask(`api/groups/${group.id}/coverage`);
+  const holes = scopes.reduce((sum, scope) => sum + scope.intervals.missing.length, 0);
+  badge.className = scopes.length ? `number ${holes ? "bad" : "good"}` : "number";
+  badge.textContent = !scopes.length ? "" : holes ? `${number(holes)} ${holes > 1 ? "holes" : "hole"}` : "no hole";
+}
+
 async function showLag(group, badge, node) {
-  if (!group.partitions) { badge.textContent = ""; return; }
+  if (!group.partitions) { await showHoles(group, badge); return; }
   const found = await lag(group.id, () => node.isConnected, 6);
   badge.className = "number";
   if (found.state === "known") {
@@ -236,13 +244,14 @@ function draw(group) {
   const here = () => chosen === id && detail.isConnected;
   const asset = framed ? null : el("a", { href: `../assets/${id}` }, "Airflow's asset");
   const parts = ["running", "positions", "tables", "windows", "coverage"].map(() => el("div", {}));
+  const order = group.partitions ? parts : [parts[0], parts[4], parts[2], parts[3], parts[1]];
   detail.replaceChildren(head(group), facts([
     ["group", group.group], ["cluster", group.cluster],
     ["kind", group.source === "tubemq" ? "" : group.source],
     ["window", group.seq === undefined ? "" : number(group.seq)],
     ["stored in", group.store || ""], ["updated", moment(group.updated)], ["by", group.by || ""],
     ["see also", asset],
-  ]), ...parts);
+  ]), ...order);
   if (group.trouble) {
     parts[0].append(el("p", { class: "notice" }, group.trouble));
     return;
@@ -305,12 +314,12 @@ function taskLink(task) {
 function drawRunning(tasks) {
   return section("Running or waiting", asOf(), table([
     { name: "task", of: taskLink },
-    { name: "run", of: (task) => task.run_id },
     { name: "state", of: (task) => task.state.replaceAll("_", " ") },
-    { name: "window", of: (task) => task.progress?.window || "" },
     { name: "", of: (task) => meter(task.progress?.read, task.progress?.entries) },
     { name: "progress", of: (task) => told(task) },
     { name: "since", of: (task) => moment(task.since) },
+    { name: "window", of: (task) => task.progress?.window || "" },
+    { name: "run", of: (task) => task.run_id },
   ], tasks));
 }
 
@@ -319,9 +328,9 @@ function drawFailed(tasks) {
     "A later run of a cursor takes what these left. An interval of time stays a hole until its task is cleared."),
   table([
     { name: "task", of: taskLink },
-    { name: "run", of: (task) => task.run_id },
     { name: "state", of: (task) => task.state.replaceAll("_", " ") },
     { name: "since", of: (task) => moment(task.since) },
+    { name: "run", of: (task) => task.run_id },
   ], tasks));
 }
 
@@ -358,6 +367,13 @@ async function keepLag(group, node, here) {
   }
 }
 
+const clock = (at) => new Date(at).toISOString().slice(11, 19);
+
+// What stands below a chart: its first instant, what its height means, its last instant.
+function axis(first, height, last) {
+  return el("p", { class: "axis soft" }, el("span", {}, first), el("span", {}, height), el("span", {}, last));
+}
+
 // Lag while the page is open: nobody stores it. Alerts are made of metrics.
 function lagOverTime(samples) {
   if (samples.length < 2) return null;
@@ -370,7 +386,7 @@ function lagOverTime(samples) {
   return el("div", {}, svg("svg", { class: "bars", viewBox: "0 0 600 90", role: "img",
     "aria-label": `Lag of the last ${minutes} minutes, at most ${most}` },
   svg("polyline", { class: "line", points: points.join(" ") })),
-  el("p", { class: "soft" }, `Lag since this page was opened, ${minutes} min; at most ${number(most)}`));
+  axis(clock(first), `lag since this page was opened, ${minutes} min; at most ${number(most)}`, clock(last)));
 }
 
 function drawPositions(group, found, node, samples = []) {
@@ -438,7 +454,8 @@ function drawWindows(id, found, node) {
   const body = el("div", {});
   const rows = [...shown];
   const redraw = (next) => {
-    body.replaceChildren(table(windowColumns, rows));
+    const timed = rows.some((row) => row.interval);
+    body.replaceChildren(table(windowColumns.filter(({ name }) => timed || name !== "interval"), rows));
     if (next === null) return;
     const more = el("button", { class: "more", type: "button" }, "Older windows");
     more.addEventListener("click", async () => {
@@ -489,7 +506,9 @@ function bars(rows) {
   const drawn = [...rows].reverse();
   const most = Math.max(1, ...drawn.map((row) => row.records));
   const step = 600 / Math.max(drawn.length, 24);
-  return svg("svg", { class: "bars", viewBox: "0 0 600 90", role: "img",
+  if (!drawn.length) return null;
+  const ends = [drawn[0], drawn[drawn.length - 1]].map((row) => moment(row.at));
+  return el("div", {}, svg("svg", { class: "bars", viewBox: "0 0 600 90", role: "img",
     "aria-label": `Records of the last ${drawn.length} windows, at most ${most}` },
     drawn.map((row, at) => {
       const height = row.records ? Math.max(2, (84 * row.records) / most) : 0;
@@ -498,7 +517,7 @@ function bars(rows) {
         svg("title", {}, `${row.window}: ${number(row.records)} records, ${moment(row.at)}`),
         svg("rect", { ...box, class: "room", y: 0, height: 90 }),
         svg("rect", { ...box, class: row.replayed ? "replayed" : null, y: 90 - height, height }));
-    }));
+    })), axis(ends[0], `${number(drawn.length)} windows, at most ${number(most)} records each`, ends[1]));
 }
 
 // Coverage ------------------------------------------------------------------------------------------

@@ -39,6 +39,8 @@ CHANGE_COLUMNS: Final = (
     "_transaction_id",
 )
 """Columns of every change, after those of the row."""
+_UNKNOWN: Final = object()
+"""Cell whose value the row does not have."""
 
 
 class _Row(NamedTuple):
@@ -87,6 +89,9 @@ class ChangeBodies:
         self._convert: dict[str, Convert] = {
             item.name: converter_of(item.type, reading) for item in schema
         }
+        self._columns = [
+            (name, f"{name}_isMissing", convert) for name, convert in self._convert.items()
+        ]
 
     def decode(self, records: pa.RecordBatch) -> Decoded:
         """See `BodyDecoder`. Raises `TableAltered` for DDL and truncated tables, unless they are
@@ -148,11 +153,23 @@ class ChangeBodies:
             )
         if self._refuses_unknown and (unknown := [n for n in row if n not in self._convert]):
             raise ValueError(f"field {unknown[0]!r} is not in the schema")
-        cells = [self._cell(name, change) for name in self._convert]
+        cells = []
+        for name, missing, convert in self._columns:
+            cell = _UNKNOWN if missing in row else self._plain_cell(name, convert, change)
+            cells.append(self._cell(name, change) if cell is _UNKNOWN else cell)
         before = None
         if self._has_before and change.before is not None and change.op in ("u", "d"):
             before = {name: self._before_cell(name, change) for name in self._convert}
         return _Row(place, cells, before, change)
+
+    def _plain_cell(self, name: str, convert: Convert, change: Change) -> Any:
+        """Return the value that the row has, `_UNKNOWN` in place of a placeholder."""
+        try:
+            return convert(change.row.get(name), change.kinds.get(name) or {})
+        except Unavailable:
+            return _UNKNOWN
+        except ValueError as error:
+            raise ValueError(f"column {name!r}: {error}") from error
 
     def _cell(self, name: str, change: Change) -> Any:
         """Return the value of a column; one that the record lacks because it did not change is

@@ -59,7 +59,7 @@ def parse_body(format_: str, body: bytes) -> list[Change] | Notice:
     if not body.strip():
         return Notice("tombstone")
     try:
-        document = json.loads(body, parse_float=Decimal, parse_constant=_refuse)
+        document = _JSON.decode(body.decode(json.detect_encoding(body), "surrogatepass"))
     except (ValueError, RecursionError) as error:
         raise BadValue(f"it is not valid JSON: {error}") from error
     if document is None:
@@ -79,6 +79,10 @@ def parse_document(format_: str, document: dict[str, Any]) -> list[Change] | Not
 
 def _refuse(word: str) -> Any:
     raise BadValue(f"{word} is not JSON")
+
+
+_JSON: Final = json.JSONDecoder(parse_float=Decimal, parse_constant=_refuse)
+"""`json.loads` with these options would make a decoder for each record."""
 
 
 def _object(value: Any, name: str) -> Mapping[str, Any] | None:

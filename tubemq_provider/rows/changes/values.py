@@ -80,7 +80,7 @@ def converter_of(type_: pa.DataType, reading: Reading) -> Convert:
     def checked(value: Any, kind: Kind) -> Any:
         if value is None:
             return None
-        if value in _UNAVAILABLE_TEXTS or value == [UNAVAILABLE]:
+        if type(value) is not int and (value in _UNAVAILABLE_TEXTS or value == [UNAVAILABLE]):
             raise Unavailable("the record does not have the value, which did not change")
         try:
             return convert(value, kind)
@@ -180,6 +180,8 @@ def _boolean(value: Any, _: Kind) -> bool:
 
 
 def _integer(value: Any, most: int) -> int:
+    if type(value) is int and -most <= value < most:
+        return value
     if isinstance(value, str):
         value = Decimal(value.strip())
     if isinstance(value, (bool, dict, list)) or value != int(value):

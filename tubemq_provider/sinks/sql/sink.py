@@ -221,14 +221,19 @@ class SqlSink(Sink):
         return self.ids(self.windows)
 
     @plain_errors
-    def ids(self, table: sa.Table, low: str = "") -> list[str]:
-        """Ids, from `low` on, of the rows that `table` has of this target."""
+    def later_window_ids(self, low: str) -> Iterable[str]:
+        """See `Sink.later_window_ids`: the database passes over earlier rows."""
+        return self.ids(self.windows, low, before="t-")
+
+    @plain_errors
+    def ids(self, table: sa.Table, low: str = "", *, before: str = "") -> list[str]:
+        """Ids, from `low` on and those `before`, of the rows that `table` has of this target."""
         if not self._exists(table.name):
             return []
         with self._engine.connect() as connection:
             mine = table.c.target == self._target
             if low:
-                mine &= table.c.id >= low
+                mine &= (table.c.id >= low) | (table.c.id < before)
             return list(
                 connection.scalars(table.select().with_only_columns(table.c.id).where(mine))
             )

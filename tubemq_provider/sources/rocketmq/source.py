@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeVar
 
 from rocketmq_client import errors
-from rocketmq_client.config import ClientConfig
+from rocketmq_client.config import ClientConfig, ConsumerConfig
 from rocketmq_client.model import (
     ClientSettings,
     Message,
@@ -22,12 +22,14 @@ from rocketmq_client.model import (
     QueueEnds,
     QueueRange,
     Reachable,
+    ReaderSettings,
     TimeBoundary,
 )
 from rocketmq_client.sync import Metadata, PullConsumer, RangeReader
 from tubemq_client.errors import ConfigError
 from tubemq_provider.sources.base import End, Keep, RecordReader
 from tubemq_provider.sources.commit_offsets import commit_at_brokers
+from tubemq_provider.sources.consumer_config import ConsumerOptions
 from tubemq_provider.sources.rocketmq.reading import (
     NO_TOPIC,
     QueueReader,
@@ -44,10 +46,26 @@ from tubemq_provider.windows.policies import Policies
 from tubemq_provider.windows.probing import ReadRange
 from tubemq_provider.windows.spaces import filters_of
 
-__all__ = ["CONFIG", "RocketMQSource", "StoreTime", "milliseconds_of", "open_source"]
+__all__ = ["CONFIG", "CONSUMER", "RocketMQSource", "StoreTime", "milliseconds_of", "open_source"]
 
 CONFIG: Final = ClientConfig
 """Options of a cluster: the client's own."""
+
+CONSUMER: Final = ConsumerOptions(
+    ConsumerConfig,
+    {"name_servers": "connection"},
+    {
+        "name_servers": "the connection's host names them",
+        "auth": "give login and password in the connection",
+        "tls": "give tls_ca_file … in the extra of the connection",
+        "gap_policy": "say policies=IngestPolicies(gap_policy=…)",
+        "consume_from": "initial_position says where a group begins",
+        "mode": "windows have no members that get every record",
+        "offsets_file": "progress is kept by offset_store",
+    },
+    ConsumerConfig.reader_settings,
+)
+"""Options that a task's `consumer_config` may have."""
 
 Found = TypeVar("Found")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -140,6 +158,7 @@ class RocketMQSource(TopicSource[ClientSettings, QueueRecordLookup]):
                 group=reader_group(self._group),
                 tags=self._tags,
                 corrupt_records="drop",
+                **self._own(),
             ) as reader:
                 for batch in reader.read(range_):
                     yield from batch.messages()
@@ -159,6 +178,7 @@ class RocketMQSource(TopicSource[ClientSettings, QueueRecordLookup]):
             gap_policy=policies.gap_policy.value,
             corrupt_records=policies.corrupt_records.value,
             quarantine=quarantine,
+            **self._own(),
         )
 
     def mirror(self, ends: Mapping[str, int]) -> Mapping[str, str]:
@@ -178,6 +198,11 @@ class RocketMQSource(TopicSource[ClientSettings, QueueRecordLookup]):
                 unreachable=(errors.NetworkError, errors.ServerError),
             )
         return {queue.key: reason for queue, reason in refused.items()}
+
+    def _own(self) -> dict[str, Any]:
+        """Return the options of readers that settings have, or none."""
+        settings = self._settings
+        return settings.reading() if isinstance(settings, ReaderSettings) else {}
 
     def _asking(self) -> Metadata:
         return Metadata(self._settings, group=reader_group(self._group))

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from zoneinfo import ZoneInfo
 
 from tubemq_client import errors
-from tubemq_client.config import ClientConfig
+from tubemq_client.config import ClientConfig, ConsumerConfig
 from tubemq_client.errors import ConfigError
 from tubemq_client.model import (
     Anchor,
@@ -27,10 +27,12 @@ from tubemq_client.model import (
     Partition,
     PartitionEnds,
     ReachableEnds,
+    ReaderSettings,
 )
 from tubemq_client.sync import AssignedConsumer, Metadata, RangeReader, Session
 from tubemq_provider.sources.base import End, Ends, Keep, RecordReader
 from tubemq_provider.sources.commit_offsets import commit_at_brokers
+from tubemq_provider.sources.consumer_config import ConsumerOptions
 from tubemq_provider.sources.topic import TopicSource
 from tubemq_provider.sources.tubemq.dead_letters import DeadLetterTopic
 from tubemq_provider.sources.tubemq.history_resolver import (
@@ -50,13 +52,28 @@ if TYPE_CHECKING:
     from tubemq_client import TopicMetadata
     from tubemq_provider.windows.planning.log_identity import RecordLookup
 
-__all__ = ["CONFIG", "TubeMQSource", "commit_offsets", "mirror_offsets", "open_source"]
+__all__ = ["CONFIG", "CONSUMER", "TubeMQSource", "commit_offsets", "mirror_offsets", "open_source"]
 
 CONFIG: Final = ClientConfig
 """Options of a cluster: the client's own."""
 
-_POOL: Final = 32
-"""Number of reader groups that windows of one group share; the client's default."""
+CONSUMER: Final = ConsumerOptions(
+    ConsumerConfig,
+    {"masters": "connection", "topic": "task", "group": "task"},
+    {
+        "masters": "the connection's host names them",
+        "auth": "give login and password in the connection",
+        "tls": "give tls_ca_file … in the extra of the connection",
+        **dict.fromkeys(("topic", "group", "filters"), "is an argument of the task itself"),
+        "topics": "a task reads one topic: its argument topic",
+        "gap_policy": "say policies=IngestPolicies(gap_policy=…)",
+        "corrupt_records": "say policies=IngestPolicies(corrupt_records=…)",
+        "consume_position": "initial_position says where a group begins",
+        "bound": "initial_position says where a group begins",
+    },
+    ConsumerConfig.reader_settings,
+)
+"""Options that a task's `consumer_config` may have."""
 
 _KNOWN_S: Final = 10.0
 """Seconds for which a master's answer about the topic is used."""
@@ -158,8 +175,9 @@ class TubeMQSource(TopicSource[ClientSettings, "_RecordLookup"]):
 
     def _reader(self, group: str, **options: Any) -> RangeReader:
         """Return a reader that has the source's connections and knows the topic, if it does."""
-        metadata = self._known_metadata()
-        return RangeReader(self._shared(), group=group, metadata=metadata, **options)
+        settings, metadata = self._settings, self._known_metadata()
+        own = settings.reading() if isinstance(settings, ReaderSettings) else {}
+        return RangeReader(self._shared(), group=group, metadata=metadata, **{**own, **options})
 
     # Time
 
@@ -202,7 +220,7 @@ class TubeMQSource(TopicSource[ClientSettings, "_RecordLookup"]):
         )
 
     def _message_time(self, options: Mapping[str, Any]) -> TimeResolver:
-        read = self._reading(self._group, pool_size=_POOL)
+        read = self._reading(self._group)
         return MessageTimeResolver(
             self._topic,
             read,
@@ -229,7 +247,7 @@ class TubeMQSource(TopicSource[ClientSettings, "_RecordLookup"]):
 
     def probe(self) -> ReadRange:
         """Return a reader of small ranges with the source's filters, under the group's pool."""
-        return self._reading(self._group, pool_size=_POOL, filters=self._filters)
+        return self._reading(self._group, filters=self._filters)
 
     def dead_letters(self, topic: str) -> DeadLetterTopic:
         """Return a topic of the cluster for quarantined records."""
@@ -244,14 +262,12 @@ class TubeMQSource(TopicSource[ClientSettings, "_RecordLookup"]):
         refused = mirror_offsets(self._settings, self._topic, self._group, offsets)
         return {partition.key: reason for partition, reason in refused.items()}
 
-    def _reading(self, group: str, *, pool_size: int, filters: Sequence[str] = ()) -> _Reading:
+    def _reading(self, group: str, **options: Any) -> _Reading:
         """Return a reader that opens with the first range.
 
         The policy for corrupt records applies when the window is read, not here.
         """
-
-        options = {"filters": filters, "pool_size": pool_size, "corrupt_records": "drop"}
-        return _Reading(lambda: self._opened(group, **options))
+        return _Reading(lambda: self._opened(group, corrupt_records="drop", **options))
 
 
 class _LazyReader:
@@ -280,6 +296,9 @@ class _RecordLookup(_LazyReader):
     def readable_from(self, range_: OffsetRange) -> int:
         return self._reader.readable_from(range_)
 
+    def readable_from_each(self, ranges: Iterable[OffsetRange]) -> list[int]:
+        return self._reader.readable_from_each(ranges)
+
 
 class _Reading(_LazyReader):
     """Reader of the records of ranges."""
@@ -293,11 +312,13 @@ class _Reading(_LazyReader):
 
         The broker may list records that it no longer has, and their time is unknown.
         """
-        begin: dict[tuple[int, int], int] = {}
+        stores: dict[tuple[int, int], OffsetRange] = {}
         for partition, ends in reachable.items():
-            if partition.store_key not in begin:
+            if partition.store_key not in stores:
                 whole = OffsetRange(partition, ends.min_offset, ends.max_offset)
-                begin[partition.store_key] = self._reader.readable_from(whole)
+                stores[partition.store_key] = whole
+        readable = self._reader.readable_from_each(stores.values()) if stores else []
+        begin = dict(zip(stores, readable, strict=True))
         with_data = {
             partition: PartitionEnds(
                 partition, begin[partition.store_key], ends.max_offset, ends.stable
@@ -352,7 +373,8 @@ def _member(
     """
     waited, pause = 0.0, _FIRST_TURN_S
     while True:
-        consumer = AssignedConsumer(settings, group, {topic: ()})
+        own = settings.member if isinstance(settings, ReaderSettings) else None
+        consumer = AssignedConsumer(settings, group, {topic: ()}, consumer=own)
         try:
             consumer.start()
         except errors.GroupInconsistent as error:

@@ -92,7 +92,13 @@ _TURNS_KEPT: Final = 100
 """Turns before the last one that are kept, for diagnosis."""
 
 _PRUNED: Final = 10
-"""Most old turns that a run removes: one is enough, unless an earlier release left many."""
+"""Most old turns that a run removes after a listing: it may have died before it removed some."""
+
+_TURN: Final = "turn"
+"""Member of a boundary: the number of the turn that fixed it."""
+
+_LATEST: Final = "latest"
+"""Member of a turn: its boundary was after all others."""
 
 _KEY = re.compile(r"(turn|retired)-(.+)")
 
@@ -133,6 +139,7 @@ class ScopeBook:
         self._read: dict[datetime, Document] = {}
         self._instants: list[datetime] = []
         self._keys: list[str] | None = None
+        self._is_retired: dict[str, bool] = {}
         self._turn = 0
         self._last: Document | None = None
         self._stale = True
@@ -184,7 +191,7 @@ class ScopeBook:
         """Return True if a window with this edge fits the boundary at `instant`. A boundary that is
         not *whole* fits always: earlier ones complete it."""
         document = self._document(instant) or {}
-        return not document.get("whole") or not edge.contradicts(self.at(instant))
+        return not document.get("whole") or not edge.contradicts(self._effective(instant))
 
     def evidence(self, instant: datetime) -> Document:
         """Return the evidence of the boundary fixed at `instant`; empty without any."""
@@ -198,8 +205,12 @@ class ScopeBook:
         return frozenset(name for kind, name in filter(None, keys) if kind == "retired")
 
     def is_retired(self, name: str) -> bool:
-        """Return True if the broker of a partition or log is retired."""
-        return self._scope.space.peer_of(name) in self.retired
+        """Return True if the broker of a partition or log is retired. One look-up by name."""
+        broker = str(self._scope.space.peer_of(name))
+        if broker not in self._is_retired:
+            key = retired_key(broker, self._scope)
+            self._is_retired[broker] = self._book.read(key) is not None
+        return self._is_retired[broker]
 
     def fix(
         self,
@@ -224,7 +235,7 @@ class ScopeBook:
         """
         answer: Resolved | None = None
         for _ in range(_TURNS):
-            self._look()
+            self._look_unless_fixed(instant)
             document = self._document(instant)
             if document is not None:
                 self._refuse_other_offsets(instant)
@@ -281,7 +292,7 @@ class ScopeBook:
             f"next try plans the window anew"
         )
         for _ in range(_TURNS):
-            self._look()
+            self._look_unless_fixed(instant)
             self._refuse_other_offsets(instant)
             document = self._document(instant)
             if document is None and self._was_taken_back(instant):
@@ -317,23 +328,32 @@ class ScopeBook:
         """Fix `document` in the turn after the known ones; False if another run was faster."""
         self._forget_listing()
         number = self._turn + 1
+        document = {**document, _TURN: number}
         turn = {"v": 1, "turn": number, "boundary": document}
+        if not any(fixed > instant for fixed in self._instants):
+            turn[_LATEST] = 1
         if self._book.fix(self._turn_key(number), turn) != turn:
             return False
         # Old turns are removed, so a number without a turn may have been used long ago.
-        numbers = self._turn_numbers(_listed(self._book, "turn-"))
-        if any(other > number for other in numbers):
-            return False
+        if number > 1 and self._book.read(self._turn_key(number - 1)) is not None:
+            # Turns are removed in their order: this one was not used before.
+            old_turns = list(range(max(1, number - _TURNS_KEPT - 1), number - _TURNS_KEPT + 1))
+        else:
+            numbers = self._turn_numbers(_listed(self._book, "turn-"))
+            if any(other > number for other in numbers):
+                return False
+            old = sorted(other for other in numbers if other <= number - _TURNS_KEPT)
+            old_turns = old[:_PRUNED]
         self._read[instant] = self._book.fix(self._key(instant), document)
-        for old in sorted(other for other in numbers if other <= number - _TURNS_KEPT)[:_PRUNED]:
-            self._book.withdraw(self._turn_key(old))
+        for other in old_turns:
+            self._book.withdraw(self._turn_key(other))
         return True
 
     def confirm(self, instant: datetime, resolve: Callable[[], Resolved]) -> None:
         """Raise `BoundaryConflict` if `instant` is fixed at other offsets than an exact resolver
         gives: the user has corrected them since, and records between may be in a window. Partitions
         and instants that are not given any more keep their offsets."""
-        self._look()
+        self._look_unless_fixed(instant)
         if not self.has(instant):
             return
         try:
@@ -360,6 +380,7 @@ class ScopeBook:
             "h": self._scope.scope_hash,
         }
         self._book.fix(retired_key(name, self._scope), document)
+        self._is_retired.pop(name, None)
 
     def withdraw(self, instant: datetime) -> None:
         """Forget the boundary at `instant`, as if it had never been fixed.
@@ -380,7 +401,7 @@ class ScopeBook:
     def _look(self) -> None:
         """List the book if the listing is stale, and complete the last turn for a run that died in
         it."""
-        if not self._stale:
+        if not self._stale or self._continues():
             return
         own = f"-{self._scope.scope_hash}"
         instants = {
@@ -400,6 +421,28 @@ class ScopeBook:
                 if instant not in self._instants:
                     insort(self._instants, instant)
         self._stale = False
+
+    def _look_unless_fixed(self, instant: datetime) -> None:
+        """List the book unless it has the whole boundary at `instant`: then others do not
+        matter."""
+        if not (self._from_book(instant) or {}).get("whole"):
+            self._look()
+
+    def _continues(self) -> bool:
+        """Return True if the last turn fixed the instant `since`, after all other boundaries. Then
+        nothing has to be listed, however old the book is."""
+        document = None if self._since is None else self._from_book(self._since)
+        number = (document or {}).get(_TURN)
+        if self._since is None or document is None or not isinstance(number, int):
+            return False
+        turn = self._book.read(self._turn_key(number)) or {}
+        if not (turn.get(_LATEST) and turn.get("boundary") == document and document.get("whole")):
+            return False
+        if self._book.read(self._turn_key(number + 1)) is not None:
+            return False
+        self._instants, self._turn, self._last = [self._since], number, turn
+        self._stale = False
+        return True
 
     def _forget_listing(self) -> None:
         self._keys, self._stale = None, True

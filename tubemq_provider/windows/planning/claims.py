@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from shlex import quote
 from typing import Any
 
 from tubemq_client.model import Anchor
@@ -126,7 +127,8 @@ class ClaimBook:
             raise MarkerConflict(
                 f"window {plan.window_id} was published up to {plan.ends}, but claimed up to "
                 f"{claim.plan.ends}, where a later window begins; the ledger was lost or replaced "
-                f"while tasks were running: stop them, then 'airflow tubemq offsets rebuild'"
+                f"while tasks were running: stop them, then run 'airflow tubemq offsets rebuild "
+                f"{quote(plan.scope_in('').asset)} --sink SINK'"
             )
         pending = {key: value for key, value in self.pending.items() if key != plan.window_id}
         done = {**self.done, plan.window_id: plan}

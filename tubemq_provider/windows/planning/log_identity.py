@@ -57,6 +57,9 @@ class ManyRecordLookup(Protocol):
     def holds_each(self, anchors: Iterable[tuple[Any, Anchor, int]]) -> list[bool | None]:
         """Return the answer of `RecordLookup.holds` for each."""
 
+    def readable_from_each(self, ranges: Iterable[Any]) -> list[int]:
+        """Return the answer of `StoredRecordLookup.readable_from` for each."""
+
 
 @dataclass
 class LogIdentity:
@@ -160,7 +163,7 @@ class LogIdentity:
         Stores whose anchor before the ranges was found are not checked: retention removes data from
         the beginning, so everything after an existing record exists."""
         witness, space = self.witness, self.scope.space
-        begins: dict[str, int] = {}
+        asked: list[tuple[list[str], Any, int]] = []
         if not isinstance(witness, StoredRecordLookup):
             return {}
         for keys in self._stores(ranges):
@@ -176,7 +179,14 @@ class LogIdentity:
                 for key in keys
             ):
                 continue
-            readable = witness.readable_from(space.ranges(self.scope.topic, read[0], start, end))
+            asked.append((read, space.ranges(self.scope.topic, read[0], start, end), start))
+        places = [range_ for _, range_, _ in asked]
+        if isinstance(witness, ManyRecordLookup):
+            found = witness.readable_from_each(places)
+        else:
+            found = [witness.readable_from(place) for place in places]
+        begins: dict[str, int] = {}
+        for (read, _, start), readable in zip(asked, found, strict=True):
             if readable > start:
                 begins |= dict.fromkeys(read, readable)
         return begins

@@ -3,7 +3,9 @@
 A boundary is stored once, with the data; the plans of windows that begin or end at its instant have
 the same offsets, in their markers. So a boundary that was lost (a lake copied without its folder of
 boundaries, a truncated table) is restored from markers, and one that contradicts them is detected.
-Costs one listing of the sink, and the markers of the windows next to an instant.
+Costs one listing of the sink, and the markers of the windows next to an instant. Windows of a scope
+are disjoint: if the window right before an interval is published, no earlier one overlaps the
+interval. So earlier ones are not parsed, nor listed where the sink can begin a listing later.
 """
 
 from __future__ import annotations
@@ -11,8 +13,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping
-from datetime import datetime
-from functools import cached_property
+from datetime import UTC, datetime
 from operator import itemgetter
 from typing import NamedTuple, Protocol
 
@@ -23,7 +24,7 @@ from tubemq_provider.windows.plan import WindowPlan, WindowScope, time_window_id
 from tubemq_provider.windows.planning.overlaps import instant_text
 from tubemq_provider.windows.protocols import Marker
 
-__all__ = ["MarkedWindows", "PublishedWindows", "WindowEdge", "edges_of"]
+__all__ = ["ListedWindows", "MarkedWindows", "PublishedWindows", "WindowEdge", "edges_of"]
 
 Interval = tuple[datetime, datetime]
 
@@ -40,6 +41,16 @@ class MarkedWindows(Protocol):
 
     def window_ids(self) -> Iterable[str]:
         """Return ids of all published windows, in no particular order."""
+
+
+class ListedWindows(MarkedWindows, Protocol):
+    """Part of a `Sink` that lists the newest windows alone."""
+
+    def later_window_ids(self, low: str) -> Iterable[str]:
+        """Return all ids, but time windows that sort before `low` may be left out."""
+
+    def listing_state(self) -> object:
+        """Return a value that changes with each published window, or None."""
 
 
 class WindowEdge(NamedTuple):
@@ -65,11 +76,20 @@ class WindowEdge(NamedTuple):
 
 
 class PublishedWindows:
-    """Time windows of `scope` in a sink."""
+    """Time windows of `scope` in a sink. `interval`: the window to be planned; where the window of
+    the same length right before it is published, earlier ones are left out until they are needed.
+    """
 
-    def __init__(self, windows: MarkedWindows, scope: WindowScope) -> None:
+    def __init__(
+        self, windows: ListedWindows, scope: WindowScope, interval: Interval | None = None
+    ) -> None:
         self._windows = windows
         self._scope = scope
+        self._interval = interval
+        self._state: object = None
+        self._ids: list[str] | None = None
+        self._texts: list[tuple[str, str]] | None = None
+        self._bounded = False
         self._plans: dict[Interval, WindowPlan] = {}
         self._parsed: dict[str, tuple[str, str] | None] = {}
 
@@ -79,33 +99,61 @@ class PublishedWindows:
         return self._windows.identity
 
     def window_ids(self) -> list[str]:
-        """Return the ids of the one listing."""
+        """Return the ids of the one listing, without time windows before its beginning."""
         return self.ids
 
     def marker(self, window_id: str) -> Marker | None:
         """Return the marker as it is now, or None."""
         return self._windows.marker(window_id)
 
-    @cached_property
+    @property
     def ids(self) -> list[str]:
-        """Ids of all windows of the sink, of any scope, listed once."""
-        return list(self._windows.window_ids())
+        """Ids of windows of any scope, listed once: all, or without time windows before the one
+        right before the interval, if that is published."""
+        if self._ids is None:
+            self._state = self._windows.listing_state()
+            self._ids = self._later_ids()
+            self._bounded = self._ids is not None
+        if self._ids is None:
+            self._ids = list(self._windows.window_ids())
+        return self._ids
 
-    @cached_property
+    def _later_ids(self) -> list[str] | None:
+        if self._interval is None:
+            return None
+        start, end = self._interval
+        try:
+            before = time_window_id(start - (end - start), start, self._scope.scope_hash)
+        except OverflowError:
+            return None
+        # Up to the full second: its fractions sort before it.
+        ids = list(self._windows.later_window_ids(before[: len("t-20261121T120000")]))
+        return ids if before in ids else None
+
+    @property
     def texts(self) -> list[tuple[str, str]]:
-        """Intervals of the scope's windows, in order, as texts of their ids without the ``Z``: such
-        texts sort like the instants, and few are needed as instants."""
-        parsed = self._parsed
-        if new := [id_ for id_ in self.ids if id_ not in parsed]:
-            form = re.compile(f"t-([0-9T.]+)Z-([0-9T.]+)Z-{self._scope.scope_hash}")
-            for id_ in new:
-                match = form.fullmatch(id_)
-                parsed[id_] = (match[1], match[2]) if match else None
-        return sorted(filter(None, map(parsed.__getitem__, self.ids)))
+        """Intervals of the windows of the scope in `ids`, in order, as texts of their ids without
+        the ``Z``: such texts sort like the instants, and few are needed as instants."""
+        if self._texts is None:
+            parsed = self._parsed
+            if new := [id_ for id_ in self.ids if id_ not in parsed]:
+                form = re.compile(f"t-([0-9T.]+)Z-([0-9T.]+)Z-{self._scope.scope_hash}")
+                for id_ in new:
+                    match = form.fullmatch(id_)
+                    parsed[id_] = (match[1], match[2]) if match else None
+            self._texts = sorted(filter(None, map(parsed.__getitem__, self.ids)))
+        return self._texts
+
+    def _texts_from(self, instant: datetime) -> list[tuple[str, str]]:
+        """Return `texts`, of all windows if `instant` is before the interval."""
+        if self.ids and self._bounded and self._interval and instant < self._interval[0]:
+            self._ids, self._texts, self._bounded = list(self._windows.window_ids()), None, False
+        return self.texts
 
     def first(self) -> datetime | None:
         """Return the earliest instant at which a window begins, or None."""
-        return _instant(self.texts[0][0]) if self.texts else None
+        texts = self._texts_from(datetime.min.replace(tzinfo=UTC))
+        return _instant(texts[0][0]) if texts else None
 
     def last(self) -> datetime | None:
         """Return the latest instant at which a window ends, or None."""
@@ -114,7 +162,7 @@ class PublishedWindows:
     def neighbours(self, instant: datetime) -> tuple[datetime | None, datetime | None]:
         """Return the last instant before this one and the first after it at which a window begins
         or ends."""
-        text, intervals = instant_text(instant), self.texts
+        text, intervals = instant_text(instant), self._texts_from(instant)
         low = bisect_left(intervals, (text, "")) - 1  # begins before
         high = bisect_right(intervals, text, key=itemgetter(0))  # begins after
         before = (
@@ -126,22 +174,27 @@ class PublishedWindows:
 
     def overlaps(self, start: datetime, end: datetime) -> bool:
         """Return True if a window overlaps `[start, end)`."""
-        place = bisect_right(self.texts, instant_text(start), key=itemgetter(1))
-        return place < len(self.texts) and self.texts[place][0] < instant_text(end)
+        texts = self._texts_from(start)
+        place = bisect_right(texts, instant_text(start), key=itemgetter(1))
+        return place < len(texts) and texts[place][0] < instant_text(end)
 
     def again(self) -> PublishedWindows:
-        """Return the windows of a new listing. Cached plans stay valid: offsets never change. Ids
-        are parsed once."""
-        fresh = PublishedWindows(self._windows, self._scope)
+        """Return the windows of a new listing, or of this one if the sink says that it is the same.
+        Cached plans stay valid: offsets never change. Ids are parsed once."""
+        fresh = PublishedWindows(self._windows, self._scope, self._interval)
         fresh._plans.update(self._plans)
         fresh._parsed = self._parsed
+        if self._state is not None and self._state == self._windows.listing_state():
+            fresh._state, fresh._bounded = self._state, self._bounded
+            fresh._ids, fresh._texts = self._ids, self._texts
         return fresh
 
     def across(self, instant: datetime) -> str | None:
         """Return the id of the window that contains `instant` strictly inside, or None."""
-        place = bisect_right(self.texts, instant_text(instant), key=itemgetter(1))
-        if place < len(self.texts) and self.texts[place][0] < instant_text(instant):
-            return time_window_id(*_interval(self.texts[place]), self._scope.scope_hash)
+        texts = self._texts_from(instant)
+        place = bisect_right(texts, instant_text(instant), key=itemgetter(1))
+        if place < len(texts) and texts[place][0] < instant_text(instant):
+            return time_window_id(*_interval(texts[place]), self._scope.scope_hash)
         return None
 
     def at(self, instant: datetime) -> list[WindowEdge]:
@@ -166,7 +219,7 @@ class PublishedWindows:
     def _beside(self, instant: datetime) -> tuple[Interval | None, Interval | None]:
         """Return the last window that ends at or before `instant`, and the first that begins at or
         after it."""
-        intervals, text = self.texts, instant_text(instant)
+        intervals, text = self._texts_from(instant), instant_text(instant)
         low = bisect_right(intervals, text, key=itemgetter(1))
         high = bisect_left(intervals, text, key=itemgetter(0))
         return (

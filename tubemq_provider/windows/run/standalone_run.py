@@ -57,7 +57,7 @@ class StandaloneRun(WindowRun):
     @cached_property
     def _published(self) -> PublishedWindows:
         """Listing of the sink's windows, taken at first use and again before publishing."""
-        return PublishedWindows(self._sink, self._scope)
+        return PublishedWindows(self._sink, self._scope, self._planner.interval)
 
     def _begun(self) -> bool:
         """Return True also if a boundary next to a time window is fixed."""

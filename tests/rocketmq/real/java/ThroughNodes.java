@@ -1,6 +1,6 @@
 // An unmodified Java client: "produce <name servers> <topic> <group> <count>" prints "ACK <key>" for
-// every record that was acknowledged; "consume <name servers> <topic> <group>" prints "GOT <key>"
-// for every record it is given, until its input ends.
+// every record that was acknowledged; "consume <name servers> <topic> <group>" prints "GOT <key>
+// <queue> <offset>" for every record it is given, until its input ends.
 
 import java.nio.charset.StandardCharsets;
 import java.util.concurrent.atomic.AtomicInteger;
@@ -58,7 +58,8 @@ public class ThroughNodes {
         consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
             messages.forEach(message -> {
                 count.incrementAndGet();
-                System.out.println("GOT " + message.getKeys());
+                System.out.println("GOT " + message.getKeys() + " " + message.getQueueId()
+                        + " " + message.getQueueOffset());
             });
             return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
         });

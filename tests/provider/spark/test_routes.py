@@ -1,0 +1,165 @@
+"""Routes on Spark: one job reads a window, and its tasks write the files of every table."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from deltalake import DeltaTable
+
+from tests.provider.changes.test_followed_tables import Died, Never
+from tests.provider.spark.in_process import engine_in_process as in_process
+from tests.provider.spark.routed import SparkTopic
+from tests.provider.spark.world import World
+from tubemq_client import Record
+from tubemq_client.errors import ConfigError
+from tubemq_provider.engines.session import SessionEngine
+from tubemq_provider.rows.spec import DecodeSpec
+from tubemq_provider.sinks.factory import sink_for
+from tubemq_provider.sinks.read import read_windows
+from tubemq_provider.windows.following import Following
+from tubemq_provider.windows.protocols import IngestWatch
+from tubemq_provider.windows.verify import check_counts
+
+pytestmark = pytest.mark.timeout(120)
+
+
+def bodies(address: str) -> Counter[bytes]:
+    if address.startswith("delta:"):
+        return Counter(DeltaTable(address[6:]).to_pyarrow_table()["value"].to_pylist())
+    return Counter(read_windows(address).to_table()["value"].to_pylist())
+
+
+class DieAtTable(Never):
+    """Observer that ends the run when the first of its tables is published."""
+
+    def at(self, step: Any, point: str) -> None:
+        if point.endswith(": published"):
+            raise Died
+
+
+CHANGES = {"decode": {"format": "maxwell", "schema": "id bigint, name string"}}
+
+
+def change(op: str, table: str, id_: int, name: str) -> bytes:
+    return json.dumps(
+        {"database": "shop", "table": table, "type": op, "ts": 1, "data": {"id": id_, "name": name}}
+    ).encode()
+
+
+@pytest.fixture(params=["in-process", pytest.param("session", marks=pytest.mark.spark)])
+def engine(request: pytest.FixtureRequest) -> Any:
+    if request.param == "in-process":
+        return in_process
+    request.getfixturevalue("spark")
+    return SessionEngine
+
+
+def test_streams_go_to_their_tables_in_one_job_through_a_kill(
+    world: World, tmp_path: Path, engine: Any
+) -> None:
+    """Named tables and those that only a pattern takes, with and without changes to follow."""
+    lake = tmp_path / "lake"
+    lake.mkdir()
+    database = f"sqlite:///{lake}/lake.db?table={{stream_id}}"
+    follow = {"sink": database, **CHANGES, "apply": "changes", "key": ["id"],
+              "version": "_source_time"}  # fmt: skip
+    routes = {"name": "shop", "tables": {
+        "orders": f"delta:{lake}/orders", "log_*": f"{lake}/{{stream_id}}",
+        "goods": follow, "sh*": follow, "empty": f"{lake}/empty"}}  # fmt: skip
+    options = {"minPartitions": "8"}
+    ingest = SparkTopic(world, tmp_path / "home", routes, engine, options=options)
+    sent = Counter[Any]()
+    for number in range(2):
+        records = [(("orders", "log_a", "log_b")[n % 3], b"%d-%d" % (number, n)) for n in range(60)]
+        for stream, body in [*records, *_history(number)]:
+            ingest.add("", stream, body)
+        sent.update(records)
+        if not number:
+            with pytest.raises(Died):
+                ingest.run("t0", DieAtTable())
+        result = ingest.run(f"t{number}")
+        assert sum(entry["read"] for entry in result.tables.values()) == 60 + 42
+        assert len(result.tables) == 5
+    for stream, address in (
+        ("orders", f"delta:{lake}/orders"),
+        ("log_a", f"{lake}/log_a"),
+        ("log_b", f"{lake}/log_b"),
+    ):
+        assert bodies(address) == Counter(b for s, b in sent.elements() if s == stream)
+    with sa.create_engine(f"sqlite:///{lake}/lake.db").connect() as connection:
+        for name in ("goods", "shops"):
+            query = sa.text(f"SELECT id, name FROM {name} ORDER BY id")
+            rows = [tuple(row) for row in connection.execute(query)]
+            assert rows == [(id_, f"{name}-1-{id_}") for id_ in range(10) if id_ != 3]
+    assert not list((tmp_path / "home").rglob("_routes"))
+    assert not list((lake / "empty").glob("*"))
+
+
+def test_a_table_follows_changes_that_tasks_reduced(
+    world: World, tmp_path: Path, engine: Any
+) -> None:
+    changes = [body for name, body in _history(0) + _history(1) if name == "goods"]
+    world.send([Record(body) for body in changes])
+    following = Following("changes", ("id",), "_source_time")
+    spec = DecodeSpec.parse({**CHANGES["decode"], "before": True, "columns": ["partition"]})
+    spark = engine(world.settings, decode=spec, following=following, options={"minPartitions": "8"})
+    sink = sink_for(f"delta:{tmp_path}/goods", following=following)
+    plan = world.plan(world.whole())
+    staging = sink.begin(plan, "a")
+    counts = spark.ingest(plan, staging, IngestWatch())
+    check_counts(plan, counts)
+    assert (counts.total, sum((counts.read or {}).values())) == (10, 42)
+    sink.publish(staging, plan, counts, lambda _: None)
+    table = DeltaTable(f"{tmp_path}/goods").to_pyarrow_table().to_pylist()
+    assert sorted(row["name"] for row in table) == [f"goods-1-{n}" for n in range(10) if n != 3]
+    assert not list((tmp_path / "goods").rglob("_slices"))
+
+
+def _history(number: int) -> list[tuple[str, bytes]]:
+    """Return changes of two tables; the order of those of a key is that of their versions."""
+    found = []
+    for name in ("goods", "shops"):
+        at = 100 * number
+        for id_ in range(10):
+            for text in ("draft", f"{name}-{number}-{id_}"):
+                at += 1
+                body = json.loads(change("insert", name, id_, text))
+                found.append(json.dumps({**body, "ts": at}).encode())
+        body = json.loads(change("delete", name, 3, ""))
+        found.append(json.dumps({**body, "ts": at + 1}).encode())
+    return [(json.loads(body)["table"], body) for body in found]
+
+
+def test_a_failing_table_and_records_without_a_route_leave_the_others_alone(
+    world: World, tmp_path: Path
+) -> None:
+    routes = {
+        "name": "n", "unrouted": "quarantine", "on_route_failure": "isolate",
+        "tables": {"a": f"{tmp_path}/a", "b": f"sqlite:///{tmp_path}/missing/b.db?table=b"},
+    }  # fmt: skip
+    topic = SparkTopic(world, tmp_path / "home", routes)
+    for stream, count in (("a", 30), ("b", 2), ("c", 1)):
+        for number in range(count):
+            topic.add("", stream, b"%d" % number)
+    result = topic.run("t")
+    (a, b) = (result.tables[name] for name in sorted(result.tables))
+    assert (a["rows"], b["rows"], b["read"], result.corrupt) == (30, 0, 2, 1)
+    assert "unable to open database file" in b["failed"]
+    assert bodies(f"{tmp_path}/a").total() == 30
+    assert len(list((tmp_path / "home").rglob("_corrupt/*"))) == 1
+
+
+def test_a_record_without_a_route_fails_the_window_before_anything_is_published(
+    world: World, tmp_path: Path
+) -> None:
+    topic = SparkTopic(world, tmp_path / "home", {"name": "n", "tables": {"a": f"{tmp_path}/a"}})
+    topic.add("", "a", b"1")
+    topic.add("", "other", b"2")
+    with pytest.raises(ConfigError, match="no route takes records with stream_id 'other'"):
+        topic.run("t")
+    assert not list((tmp_path / "a").rglob("*.parquet"))

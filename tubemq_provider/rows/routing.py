@@ -1,0 +1,221 @@
+"""Records of one read for many tables: which route takes them, and the rows of each table.
+
+Engines use it where they read: in their process, or in a task of Spark. A value of the record
+decides about its route; what no route takes is left to the caller's policy. This module must not
+know a sink, or where files are.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Final
+
+from tubemq_client.errors import ConfigError
+from tubemq_provider.files.arrays import texts
+from tubemq_provider.files.writer import rows_by_key
+from tubemq_provider.rows.changes.envelopes import Notice, parse_body
+from tubemq_provider.rows.changes.reduction import Reducer
+from tubemq_provider.rows.decoding import BadRecord, BadRecords, RowDecoder, partition_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from tubemq_provider.files.columns import ColumnSet
+    from tubemq_provider.windows.following import Following
+
+__all__ = [
+    "GROUP_BYTES",
+    "NOWHERE",
+    "Division",
+    "TableRows",
+    "Unrouted",
+    "combined",
+    "matching",
+]
+
+GROUP_BYTES: Final = 16 * 1024 * 1024
+"""Bodies that are read before they are divided, so that a table gets few and large batches."""
+NOWHERE: Final = "\0"
+"""Value of change records that are of no table, such as heartbeats."""
+
+
+def matching(patterns: Sequence[str], value: str) -> int | None:
+    """Return the index of a value's pattern: the one that names it, else the first that matches."""
+    for index, pattern in enumerate(patterns):
+        if pattern == value:
+            return index
+    return next((i for i, pattern in enumerate(patterns) if fnmatchcase(value, pattern)), None)
+
+
+def combined(batches: Iterable[pa.RecordBatch]) -> pa.RecordBatch:
+    """Return the records of several batches as one batch."""
+    import pyarrow as pa
+
+    (batch,) = pa.Table.from_batches(batches).combine_chunks().to_batches()
+    return batch
+
+
+@dataclass(frozen=True, slots=True)
+class Division:
+    """Division of records by the column `by`, or by the table or database (``_table``,
+    ``_database``) that change records in `format` name."""
+
+    by: str
+    format: str | None = None
+
+    def check(self, columns: ColumnSet) -> None:
+        """Raise `ConfigError` if records with `columns` cannot be divided."""
+        if self.format is None and self.by not in columns.names:
+            raise ConfigError(
+                f"by: {self.by!r} is none of {', '.join(columns.names)}, and for _table or "
+                "_database of change records 'format' is needed",
+                subject="routes",
+            )
+
+    def parts(self, records: pa.RecordBatch) -> list[tuple[str | None, pa.RecordBatch]]:
+        """Return the records by their value, in the order of reading within each."""
+        import pyarrow.compute as pc
+
+        if self.format is None:
+            values = records.column(self.by)
+        else:
+            values = texts([self._table_of(body) for body in records.column("value").to_pylist()])
+        encoded = values.dictionary_encode(null_encoding="encode")
+        distinct = encoded.dictionary.to_pylist()
+        if len(distinct) == 1:
+            return [(distinct[0], records)]
+        order = pc.sort_indices(encoded.indices)  # stable
+        counts = {
+            item["values"]: item["counts"] for item in encoded.indices.value_counts().to_pylist()
+        }
+        parts, start = [], 0
+        for code, value in enumerate(distinct):
+            # A copy: a pending slice would keep all records in memory.
+            parts.append((value, records.take(order.slice(start, counts[code]))))
+            start += counts[code]
+        return parts
+
+    def _table_of(self, body: bytes | None) -> str | None:
+        """Return the table, or database, that a change record names; None if it does not decode."""
+        try:
+            parsed = parse_body(self.format or "", body or b"")
+        except ValueError:
+            return None
+        if isinstance(parsed, Notice):
+            if parsed.table is None:
+                return NOWHERE
+            database, _, table = parsed.table.partition(".")
+            return database if self.by == "_database" else table or database
+        change = parsed[0]
+        return change.database if self.by == "_database" else change.table
+
+
+@dataclass(slots=True)
+class Unrouted:
+    """Policy for records that no route takes (``fail``, ``quarantine`` or ``ignore``), and their
+    counts by partition; `keep` quarantines one."""
+
+    by: str
+    policy: str
+    columns: ColumnSet
+    keep: Callable[[BadRecord], None]
+    counts: Counter[str] = field(default_factory=Counter)
+    nowhere: int = 0
+    ignored: int = 0
+
+    def add(self, records: pa.RecordBatch, value: str | None, *, wanted: bool) -> None:
+        """Take records; those that are not `wanted` are of tables that are not read for. Raises
+        `ConfigError` under ``fail``."""
+        self.counts.update(dict(rows_by_key(records)))
+        if value == NOWHERE:
+            self.nowhere += records.num_rows
+        elif self.policy == "ignore" or not wanted:
+            self.ignored += records.num_rows
+        elif self.policy == "fail":
+            raise ConfigError(
+                f"no route takes records with {self.by} {value!r}; add one, or '*', or set "
+                "unrouted='quarantine'",
+                subject="routes",
+            )
+        else:
+            self._set_aside(records, value)
+
+    def _set_aside(self, records: pa.RecordBatch, value: str | None) -> None:
+        offset, number = self.columns.place
+        names = ("partition", offset, number, "value")
+        cells = zip(*(records.column(name).to_pylist() for name in names), strict=True)
+        reason = f"no route takes {self.by} {value!r}"
+        for at, (key, first, message, body) in enumerate(cells):
+            place = partition_of(str(key))
+            self.keep(BadRecord(place, int(first), at, int(message), body or b"", reason))
+
+    @property
+    def set_aside(self) -> int:
+        """Number of quarantined records."""
+        return self.counts.total() - self.nowhere - self.ignored
+
+    @property
+    def notices(self) -> dict[str, int]:
+        """Numbers of records that are of no table, and of ignored ones, by kind."""
+        numbers = {"heartbeat": self.nowhere, "unrouted": self.ignored}
+        return {kind: count for kind, count in numbers.items() if count}
+
+
+class TableRows:
+    """Rows of one table, decoded and counted; a table that follows changes gets the last change of
+    each key. `keys` are the partitions. An engine derives from it, and defines `_put`."""
+
+    def __init__(
+        self,
+        decoder: RowDecoder | None,
+        following: Following | None,
+        columns: ColumnSet,
+        keys: Iterable[str],
+    ) -> None:
+        self._decoder = decoder
+        self.schema = columns.arrow_schema(columns.names) if decoder is None else decoder.schema
+        self._reducer = None
+        if following is not None:
+            self._reducer = Reducer(self.schema, following)
+            self.schema = self._reducer.schema
+        self._following = following
+        self.read = dict.fromkeys(keys, 0)
+        self.rows = dict(self.read)
+        self.bytes = 0
+
+    def add(self, records: pa.RecordBatch, bad_records: BadRecords) -> None:
+        """Take the next records."""
+        for key, count in rows_by_key(records):
+            self.read[key] = self.read.get(key, 0) + count
+        self.bytes += int(records.column("value").nbytes)
+        rows = records
+        if self._decoder is not None:
+            rows = self._decoder.rows(records.select(self._decoder.read_schema.names), bad_records)
+        if self._reducer is not None:
+            self._reducer.add(rows)
+        else:
+            self._write(rows)
+
+    def write_reduced(self) -> None:
+        """Write the last changes of the keys, if the table follows changes."""
+        if self._reducer is not None:
+            for _, batches in self._reducer.by_partition(self.read):
+                for batch in batches:
+                    self._write(batch)
+
+    def _write(self, rows: pa.RecordBatch) -> None:
+        for key, count in rows_by_key(rows):
+            self.rows[key] = self.rows.get(key, 0) + count
+        self._put(rows)
+
+    def _put(self, rows: pa.RecordBatch) -> None:
+        """Write rows into the table's files."""
+        raise NotImplementedError
+
+    @property
+    def notices(self) -> Mapping[str, int]:
+        """Records without a row, by kind."""
+        return {} if self._decoder is None else dict(self._decoder.notices)
