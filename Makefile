@@ -290,6 +290,9 @@ model-ci: ## The same in the small sizes of CI
 model-long: setup ## Check the model in larger bounds (hours)
 	$(MODEL_BUILD)
 	$(MODEL) check faults tries wide claims time-tries time-three time-serial
+	$(MODEL) compare-reduced
+	$(MODEL) check serial-reduced whole-two-reduced whole-reduced whole-claims-reduced
+	$(MODEL) check time-serial-reduced whole-time-reduced
 	$(MODEL) check whole whole-claims whole-time long
 
 # --- Build and clean --------------------------------------------------------------------------

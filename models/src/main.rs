@@ -3,6 +3,7 @@
 mod claims;
 mod cursor;
 mod mistakes;
+mod reduction;
 mod state;
 mod time;
 mod traces;
@@ -12,12 +13,13 @@ use std::io::{BufRead, Write};
 use std::process::ExitCode;
 use std::time::Instant;
 
-use stateright::{Checker, Model};
+use stateright::{Checker, Model, Representative};
 
 use crate::mistakes::Mistake;
+use crate::state::State;
 use crate::world::{Bounds, Protocol, FAULTS};
 
-const USAGE: &str = "window-model check NAME | check-at-most STATES NAME | mistakes DIRECTORY | accept < TRACES | list";
+const USAGE: &str = "window-model check NAME | check-at-most STATES NAME | mistakes DIRECTORY | accept < TRACES | compare-reduced | list";
 
 /// A set of bounds with a name.
 struct Size {
@@ -43,9 +45,14 @@ const BASE: Bounds = Bounds {
     serial: false,
     sleeper: false,
     claims: false,
+    reduced: false,
 };
 
 const WHOLE: Bounds = Bounds { tasks: 3, tries: 2, records: 4, faults: 3, partitions: (1, 2), ..BASE };
+
+const REDUCED: Bounds = Bounds { serial: true, reduced: true, ..BASE };
+
+const WHOLE_REDUCED: Bounds = Bounds { serial: true, reduced: true, ..WHOLE };
 
 const CLAIMS: Bounds = Bounds { claims: true, ..BASE };
 
@@ -70,6 +77,10 @@ fn sizes() -> Vec<Size> {
         // The bounds of the whole, where each task begins after the ones before it are dead.
         size("whole", true, Bounds { serial: true, ..WHOLE }),
         size("whole-claims", true, Bounds { serial: true, claims: true, ..WHOLE }),
+        size("serial-reduced", true, Bounds { tasks: 3, faults: 2, records: 3, ..REDUCED }),
+        size("whole-two-reduced", true, Bounds { faults: 2, ..WHOLE_REDUCED }),
+        size("whole-reduced", true, WHOLE_REDUCED),
+        size("whole-claims-reduced", true, Bounds { claims: true, ..WHOLE_REDUCED }),
         size("claims", true, Bounds { records: 2, faults: 0, tries: 2, ..CLAIMS }),
         size("claims-faults", true, Bounds { records: 2, faults: 1, ..CLAIMS }),
         size("claims-three", true, Bounds { tasks: 3, records: 2, faults: 0, ..CLAIMS }),
@@ -96,7 +107,8 @@ fn check(name: &str, most: Option<usize>) -> bool {
         builder = builder.target_state_count(most);
     }
     let (states, all, path) = if size.alike {
-        let done = builder.symmetry().spawn_dfs().join();
+        let same = if size.bounds.reduced { State::canonical } else { State::representative };
+        let done = builder.symmetry_fn(same).spawn_dfs().join();
         (done.unique_state_count(), done.state_count(), done.discovery("guarantees"))
     } else {
         let done = builder.spawn_bfs().join();
@@ -132,8 +144,10 @@ fn sizes_of_time() -> Vec<(&'static str, time::Bounds)> {
         ("time-partitions", time::Bounds { faults: 0, partitions: (1, 2), ..base }),
         ("time-three", time::Bounds { tasks: 3, hours: 3, records: 1, ..base }),
         ("time-tries", time::Bounds { tries: 2, faults: 0, ..base }),
+        ("time-serial-reduced", time::Bounds { tasks: 3, hours: 3, faults: 2, serial: true, reduced: true, ..base }),
         ("time-serial", time::Bounds { tasks: 3, hours: 3, faults: 2, serial: true, ..base }),
         ("whole-time", time::Bounds { serial: true, ..whole }),
+        ("whole-time-reduced", time::Bounds { serial: true, reduced: true, ..whole }),
     ]
 }
 
@@ -146,6 +160,7 @@ const TIME: time::Bounds = time::Bounds {
     faults: 1,
     only_boundaries: false,
     serial: false,
+    reduced: false,
 };
 
 /// Check windows of time within the bounds of `name`; None if there are no such bounds.
@@ -157,6 +172,9 @@ fn check_time(name: &str, most: Option<usize>) -> Option<bool> {
     let mut builder = model.clone().checker().threads(threads);
     if let Some(most) = most {
         builder = builder.target_state_count(most);
+    }
+    if bounds.reduced {
+        builder = builder.symmetry();
     }
     let done = builder.spawn_dfs().join();
     let (states, took) = (done.unique_state_count(), began.elapsed().as_secs_f64());
@@ -281,6 +299,36 @@ fn find_mistakes(directory: &str, only: Option<&str>) -> bool {
     all
 }
 
+/// Whether the reduced search finds every mistake that the whole search finds in the same bounds,
+/// where no two tries live at once.
+fn compare_reduced() -> bool {
+    let mut all = true;
+    for mistake in Mistake::ALL {
+        for (number, bounds) in searches(*mistake).into_iter().enumerate() {
+            let bounds = Bounds { serial: true, sleeper: false, ..bounds };
+            let found = [false, true].map(|reduced| {
+                let model = Protocol { bounds: Bounds { reduced, ..bounds }, mistake: Some(*mistake) };
+                let same = if reduced { State::canonical } else { State::representative };
+                let done = model.checker().target_state_count(2_000_000).symmetry_fn(same).spawn_dfs().join();
+                (done.discovery("guarantees").is_some(), done.unique_state_count())
+            });
+            if found[0].0 {
+                println!(
+                    "{}, bounds {number}: found in {} states, in {} reduced",
+                    mistake.name(),
+                    found[0].1,
+                    found[1].1
+                );
+            }
+            if found[0].0 && !found[1].0 {
+                println!("{}, bounds {number}: not found in the reduced search", mistake.name());
+                all = false;
+            }
+        }
+    }
+    all
+}
+
 /// Read a trace a line and say of each whether the model takes the same steps.
 fn accept() -> bool {
     let mut out = std::io::stdout().lock();
@@ -310,6 +358,7 @@ fn main() -> ExitCode {
         ["mistakes", directory] => find_mistakes(directory, None) & find_mistakes_of_time(),
         ["mistakes-of-time"] => find_mistakes_of_time(),
         ["mistakes", directory, name] => find_mistakes(directory, Some(name)),
+        ["compare-reduced"] => compare_reduced(),
         ["accept"] => accept(),
         ["list"] => {
             for mistake in Mistake::ALL {

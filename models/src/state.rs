@@ -317,3 +317,55 @@ impl State {
 pub fn highest(bits: u8) -> u8 {
     7u8.saturating_sub(bits.leading_zeros() as u8)
 }
+
+/// New numbers for records, which are alike: by where they are, and in which sets.
+pub struct Order {
+    count: usize,
+    to: [u8; RECORDS],
+}
+
+impl Order {
+    /// None if each record keeps its number. `kinds` tells records apart that are not alike.
+    pub fn of(count: usize, logs: &[Log], sets: &[u16], kinds: &[u8; RECORDS]) -> Option<Order> {
+        let mut place = [u32::MAX; RECORDS];
+        for (p, log) in logs.iter().enumerate() {
+            for (offset, record) in log.records[..log.len as usize].iter().enumerate() {
+                place[*record as usize] = (p * RECORDS + offset) as u32;
+            }
+        }
+        let signature = |record: &usize| {
+            let bits = sets.iter().fold(0u32, |all, set| all << 1 | u32::from((set >> record) & 1));
+            (place[*record], kinds[*record], bits)
+        };
+        let mut order: Vec<usize> = (0..count).collect();
+        order.sort_by_key(signature);
+        if order.iter().enumerate().all(|(new, old)| new == *old) {
+            return None;
+        }
+        let mut to = [0; RECORDS];
+        for (new, old) in order.iter().enumerate() {
+            to[*old] = new as u8;
+        }
+        Some(Order { count, to })
+    }
+
+    pub fn renumber(&self, logs: &mut [Log]) {
+        for log in logs {
+            for record in &mut log.records[..log.len as usize] {
+                *record = self.to[*record as usize];
+            }
+        }
+    }
+
+    pub fn renumbered(&self, set: u16) -> u16 {
+        (0..self.count).filter(|old| set & (1 << old) != 0).map(|old| 1 << self.to[old]).sum()
+    }
+
+    pub fn moved(&self, kinds: &[u8; RECORDS]) -> [u8; RECORDS] {
+        let mut moved = *kinds;
+        for old in 0..self.count {
+            moved[self.to[old] as usize] = kinds[old];
+        }
+        moved
+    }
+}

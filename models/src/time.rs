@@ -9,9 +9,10 @@ use std::cell::RefCell;
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
 
-use stateright::{Model, Property};
+use serde_json::{json, Map, Value};
+use stateright::{Model, Property, Representative};
 
-use crate::state::{Log, Next, ABSENT, PARTITIONS, RECORDS};
+use crate::state::{Log, Next, Order, ABSENT, PARTITIONS, RECORDS};
 
 /// Windows, which lie between one boundary more.
 pub const HOURS: usize = 3;
@@ -51,6 +52,9 @@ pub struct Bounds {
     pub only_boundaries: bool,
     /// Whether a try begins only after all others are dead.
     pub serial: bool,
+    /// Whether histories are left out that come to what others come to, as `reduction` says for
+    /// cursors; `serial` only.
+    pub reduced: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -68,6 +72,27 @@ impl Plan {
             *base = if self.joined & (1 << p) != 0 { ABSENT } else { *base };
         }
         bases
+    }
+}
+
+impl Plan {
+    /// The boundaries at which this window begins and ends. One whose ends are all 0 was planned
+    /// before any partition had joined: its boundaries have none.
+    fn edges(&self) -> [Next; 2] {
+        if self.end.iter().all(|end| matches!(*end, 0 | ABSENT)) {
+            return [[ABSENT; PARTITIONS]; 2];
+        }
+        [self.bases(), self.end]
+    }
+
+    /// Whether this window begins, or ends, at `boundary`. A partition that joins with it may be there
+    /// at the offset where it begins.
+    fn fits(&self, side: usize, boundary: Next) -> bool {
+        let mut edge = self.edges()[side];
+        for p in (0..PARTITIONS).filter(|p| side == 0 && self.joined & (1 << p) != 0 && boundary[*p] != ABSENT) {
+            edge[p] = self.start[p];
+        }
+        same_edge(edge, boundary)
     }
 }
 
@@ -99,7 +124,6 @@ struct Try {
     superseded: bool,
     skips: bool,
     turn: u8,
-    fixed: [Option<Next>; INSTANTS],
     plan: Option<Plan>,
     records: u16,
 }
@@ -135,6 +159,8 @@ pub struct State {
     turn: u8,
     lake: [Option<Window>; HOURS],
     accepted: [Option<Plan>; HOURS],
+    /// Plans of windows that are not published yet, for any task.
+    plans: [Option<Plan>; HOURS],
     tasks: [Task; TASKS],
     faults: u8,
     lost: u16,
@@ -153,6 +179,7 @@ pub enum Action {
     Append { partition: u8, hour: u8, synced: bool },
     Hour,
     AddPartition,
+    Stop,
     LoseWindow { hour: u8 },
     LoseBoundary { instant: u8 },
     LoseBoundaries,
@@ -179,9 +206,21 @@ impl TimeProtocol {
 
     /// The boundary at `instant` as windows of the lake have it.
     fn of_windows(state: &State, instant: usize) -> Option<Next> {
-        let after = state.lake.get(instant).copied().flatten().map(|w| w.plan.bases());
-        let before = instant.checked_sub(1).and_then(|h| state.lake[h]).map(|w| w.plan.end);
-        merged(before, after)
+        let after = state.lake.get(instant).copied().flatten().map(|w| w.plan.edges()[0]);
+        let before = instant.checked_sub(1).and_then(|h| state.lake[h]).map(|w| w.plan.edges()[1]);
+        merged(after, before)
+    }
+
+    /// A boundary as windows have it: a partition at 0 that the next boundary lacks joins later.
+    fn restored(known: &[Option<Next>; INSTANTS], instant: usize, mut next: Next) -> Next {
+        if let Some(above) = known[instant + 1..].iter().find_map(|b| *b) {
+            for (offset, above) in next.iter_mut().zip(above) {
+                if *offset == 0 && above == ABSENT {
+                    *offset = ABSENT;
+                }
+            }
+        }
+        next
     }
 
     /// Where an instant is in each partition, as its records are now: behind the last older one.
@@ -224,16 +263,18 @@ impl TimeProtocol {
         let mut known = state.fixed;
         let mut agree = true;
         for instant in 0..INSTANTS {
-            let windows = Self::of_windows(state, instant);
-            if let (Some(fixed), Some(window)) = (known[instant], windows) {
-                agree &= same_edge(fixed, window);
+            if let Some(fixed) = known[instant] {
+                let after = state.lake.get(instant).copied().flatten();
+                let before = instant.checked_sub(1).and_then(|h| state.lake[h]);
+                agree &=
+                    after.map_or(true, |w| w.plan.fits(0, fixed)) && before.map_or(true, |w| w.plan.fits(1, fixed));
             }
-            known[instant] = merged(known[instant], windows);
+            known[instant] = merged(known[instant], Self::of_windows(state, instant));
         }
         (known, agree && in_order(&known))
     }
 
-    fn act(&self, state: &mut State, task: usize, zombie: bool) {
+    fn act(&self, state: &mut State, task: usize, zombie: bool) -> Option<End> {
         let found = &mut state.tasks[task];
         let slot = if zombie { &mut found.zombie } else { &mut found.current };
         let mut me = slot.take().expect("it lives");
@@ -247,6 +288,7 @@ impl TimeProtocol {
         if end == Some(End::Refused) && !harmed {
             state.false_alarm = true;
         }
+        end
     }
 
     fn step(&self, state: &mut State, task: usize, me: &mut Try) -> Option<End> {
@@ -291,27 +333,27 @@ impl TimeProtocol {
             }
             Pc::LookAgain => {
                 let plan = me.plan.expect("it was planned");
-                if state.lake[hour].is_some() {
-                    me.pc = Pc::Published; // its marker decides
-                    return None;
-                }
+                // If another run has published this window since, its marker decides, later.
+                let own = state.lake[hour].take();
                 let (known, agree) = Self::known(state);
+                state.lake[hour] = own;
                 if !agree {
                     return Some(End::Refused);
                 }
-                let edges = [(hour, plan.bases()), (hour + 1, plan.end)];
-                for (instant, edge) in edges {
-                    if known[instant].is_some_and(|b| !same_edge(b, edge)) {
+                for (side, edge) in plan.edges().into_iter().enumerate() {
+                    let instant = hour + side;
+                    if known[instant].is_some_and(|b| !plan.fits(side, b)) {
                         return Some(End::Again);
                     }
                     if state.fixed[instant].is_none() && !self.is(Mistake::NotFixed) {
+                        let next = Self::restored(&known, instant, known[instant].unwrap_or(edge));
                         let mut with = known;
-                        with[instant] = Some(edge);
+                        with[instant] = Some(next);
                         if !in_order(&with) {
                             return Some(End::Again);
                         }
                         me.turn = state.turn;
-                        me.pc = Pc::TurnAgain(instant as u8, edge);
+                        me.pc = Pc::TurnAgain(instant as u8, next);
                         return None;
                     }
                 }
@@ -343,6 +385,7 @@ impl TimeProtocol {
                 me.pc = Pc::Done;
             }
             Pc::Done => {
+                state.plans[hour] = None;
                 if !me.superseded {
                     state.accepted[hour] = me.plan;
                 }
@@ -359,15 +402,16 @@ impl TimeProtocol {
             return None;
         }
         let (known, agree) = Self::known(state);
-        if !agree {
+        // A lake that has lost every window of the group is not written to.
+        let all_lost = state.accepted.iter().any(Option::is_some) && state.lake.iter().all(Option::is_none);
+        if !agree || all_lost {
             return Some(End::Refused);
         }
         me.turn = state.turn;
-        me.fixed = known;
         let mut edges = [[ABSENT; PARTITIONS]; 2];
         for (edge, instant) in edges.iter_mut().zip([hour, hour + 1]) {
             let answer = || self.fitted(&known, instant, Self::resolved(state, instant));
-            let next = known[instant].unwrap_or_else(answer);
+            let next = known[instant].map(|b| Self::restored(&known, instant, b)).unwrap_or_else(answer);
             if state.fixed[instant].is_none() && !self.is(Mistake::NotFixed) {
                 me.pc = Pc::Turn(instant as u8, next);
                 return None;
@@ -376,9 +420,15 @@ impl TimeProtocol {
         }
         let [before, after] = edges;
         let own = state.tasks[task].plan;
-        if let Some(plan) = own.filter(|p| same_edge(p.bases(), before) && p.end == after) {
+        let stands = |p: &Plan| same_edge(p.bases(), before) && p.end == after;
+        if let Some(plan) = own.filter(stands) {
             me.plan = Some(plan);
             me.pc = Pc::Marker;
+            return None;
+        }
+        if let Some(plan) = state.plans[hour].filter(stands) {
+            me.plan = Some(plan);
+            me.pc = Pc::Stored;
             return None;
         }
         let mut plan = Plan { start: before, end: after, from: before, joined: 0 };
@@ -404,10 +454,18 @@ impl TimeProtocol {
                 return Some(End::DataLoss);
             }
         }
+        if after == [ABSENT; PARTITIONS] {
+            for p in 0..state.partitions as usize {
+                (plan.start[p], plan.from[p], plan.end[p]) = (0, 0, 0);
+            }
+        }
         // The lake has lost this window together with its boundaries: other offsets would be written
         // under its name.
         if state.accepted[hour].is_some_and(|a| a.start != plan.start || a.end != plan.end) {
             return Some(End::Refused);
+        }
+        if !me.superseded {
+            state.plans[hour] = Some(plan);
         }
         me.plan = Some(plan);
         me.pc = Pc::Stored;
@@ -415,7 +473,7 @@ impl TimeProtocol {
     }
 
     fn begin(&self, skips: bool) -> Try {
-        Try { pc: Pc::Look, superseded: false, skips, turn: 0, fixed: [None; INSTANTS], plan: None, records: 0 }
+        Try { pc: Pc::Look, superseded: false, skips, turn: 0, plan: None, records: 0 }
     }
 
     fn stop(&self, state: &mut State) {
@@ -427,7 +485,10 @@ impl TimeProtocol {
 
     fn apply(&self, state: &mut State, action: Action) {
         match action {
-            Action::Step { task, zombie } => return self.act(state, task as usize, zombie),
+            Action::Step { task, zombie } => {
+                self.act(state, task as usize, zombie);
+                return;
+            }
             Action::Start { task, .. } | Action::Retry { task } => {
                 if self.bounds.serial {
                     self.stop(state);
@@ -477,7 +538,11 @@ impl TimeProtocol {
                 state.fixed = [None; INSTANTS];
                 state.boundaries_lost = true;
             }
-            Action::Wipe => state.tasks.iter_mut().for_each(|t| t.plan = None),
+            Action::Stop => return self.stop(state),
+            Action::Wipe => {
+                state.tasks.iter_mut().for_each(|t| t.plan = None);
+                state.plans = [None; HOURS];
+            }
             Action::Purge => state.accepted = [None; HOURS],
             Action::Crash => {
                 for log in &mut state.logs {
@@ -504,7 +569,7 @@ impl TimeProtocol {
             }
             there |= window.records;
             if let Some(next) = state.lake.get(hour + 1).copied().flatten() {
-                if !same_edge(window.plan.end, next.plan.bases()) {
+                if !same_edge(window.plan.edges()[1], next.plan.edges()[0]) {
                     return Some("windows follow each other");
                 }
             }
@@ -586,7 +651,7 @@ impl TimeProtocol {
 /// Whether two boundaries are the same: a partition that one of them lacks counts as 0.
 fn same_edge(one: Next, other: Next) -> bool {
     let at = |o: u8| if o == ABSENT { 0 } else { o };
-    (0..PARTITIONS).all(|p| at(one[p]) == at(other[p]) || one[p] == ABSENT || other[p] == ABSENT)
+    (0..PARTITIONS).all(|p| at(one[p]) == at(other[p]))
 }
 
 fn in_order(known: &[Option<Next>; INSTANTS]) -> bool {
@@ -618,6 +683,7 @@ impl Model for TimeProtocol {
             turn: 0,
             lake: [None; HOURS],
             accepted: [None; HOURS],
+            plans: [None; HOURS],
             tasks: [Task::default(); TASKS],
             faults: 0,
             lost: 0,
@@ -632,6 +698,30 @@ impl Model for TimeProtocol {
         if state.false_alarm {
             return;
         }
+        self.possible(state, actions);
+        if self.bounds.reduced {
+            actions.push(Action::Stop);
+            actions.retain(|action| due(state, action));
+        }
+    }
+
+    fn next_state(&self, state: &State, action: Action) -> Option<State> {
+        let mut next = state.clone();
+        self.apply(&mut next, action);
+        if self.bounds.reduced {
+            self.reduce(&mut next);
+        }
+        Some(next)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        vec![Property::always("guarantees", |model: &TimeProtocol, state| model.problem(state).is_none())]
+    }
+}
+
+impl TimeProtocol {
+    /// All that can happen in `state`.
+    fn possible(&self, state: &State, actions: &mut Vec<Action>) {
         let bounds = &self.bounds;
         for task in 0..bounds.tasks {
             let found = &state.tasks[task as usize];
@@ -681,7 +771,7 @@ impl Model for TimeProtocol {
         actions.extend(
             (0..HOURS as u8).filter(|h| state.lake[*h as usize].is_some()).map(|hour| Action::LoseWindow { hour }),
         );
-        if state.tasks.iter().any(|t| t.plan.is_some()) {
+        if state.tasks.iter().any(|t| t.plan.is_some()) || state.plans != [None; HOURS] {
             actions.push(Action::Wipe);
         }
         if state.accepted != [None; HOURS] {
@@ -698,13 +788,214 @@ impl Model for TimeProtocol {
         }
     }
 
-    fn next_state(&self, state: &State, action: Action) -> Option<State> {
-        let mut next = state.clone();
-        self.apply(&mut next, action);
-        Some(next)
+    /// Take the steps that need no state of their own, and forget what is read no more.
+    fn reduce(&self, state: &mut State) {
+        while let Some((task, zombie, one)) = living(state) {
+            let bounds = &self.bounds;
+            let more = state.faults < bounds.faults;
+            let logs = state.records < bounds.records
+                || state.now < bounds.hours
+                || state.partitions < bounds.partitions.1
+                || (more && !bounds.only_boundaries);
+            let (touches_logs, touches_stores, writes) = touched(one.pc);
+            if writes || (touches_logs && logs) || (touches_stores && more) {
+                break;
+            }
+            self.act(state, task, zombie);
+        }
+        for task in &mut state.tasks {
+            if task.current.is_none() && task.zombie.is_none() && task.tries == self.bounds.tries {
+                task.plan = None;
+                task.hour = 0;
+            }
+        }
+        if living(state).is_none() {
+            state.turn = 0;
+        }
     }
+}
 
-    fn properties(&self) -> Vec<Property<Self>> {
-        vec![Property::always("guarantees", |model: &TimeProtocol, state| model.problem(state).is_none())]
+fn living(state: &State) -> Option<(usize, bool, Try)> {
+    (0..TASKS).find_map(|task| {
+        let found = &state.tasks[task];
+        found.current.map(|one| (task, false, one)).or(found.zombie.map(|one| (task, true, one)))
+    })
+}
+
+/// Whether the next step of the only try reads logs, reads stores, and writes.
+fn touched(pc: Pc) -> (bool, bool, bool) {
+    match pc {
+        // Windows are lost only together with every try.
+        Pc::Marker => (false, false, false),
+        // It stores a plan.
+        Pc::Look => (true, true, true),
+        Pc::Written => (true, false, false),
+        Pc::LookAgain => (false, true, false),
+        Pc::Turn(..) | Pc::TurnAgain(..) | Pc::Stored | Pc::Published | Pc::Done => (false, true, true),
     }
+}
+
+/// Whether `action` has to be searched in `state`, or may wait: see `reduction`.
+fn due(state: &State, action: &Action) -> bool {
+    let Some((_, _, one)) = living(state) else {
+        return *action != Action::Stop;
+    };
+    let (logs, stores, _) = touched(one.pc);
+    match action {
+        Action::Step { .. } | Action::Stop => true,
+        Action::Append { .. } | Action::Hour | Action::AddPartition | Action::Crash | Action::Retain { .. } => logs,
+        Action::LoseBoundary { .. } | Action::LoseBoundaries | Action::Wipe | Action::Purge => stores,
+        Action::Start { .. } | Action::Retry { .. } | Action::LoseWindow { .. } => false,
+    }
+}
+
+impl Representative for State {
+    /// Tasks are alike, and so are records of one hour.
+    fn representative(&self) -> State {
+        let mut state = self.clone();
+        let hasher = std::hash::BuildHasherDefault::<std::collections::hash_map::DefaultHasher>::default();
+        state.tasks.sort_by_cached_key(|task| (task.tries == 0, hasher.hash_one(task)));
+        let mut sets = Vec::with_capacity(16);
+        state.each_set(|set| sets.push(*set));
+        if let Some(order) = Order::of(usize::from(state.records), &state.logs, &sets, &state.hours) {
+            order.renumber(&mut state.logs);
+            state.hours = order.moved(&state.hours);
+            state.each_set(|set| *set = order.renumbered(*set));
+        }
+        state
+    }
+}
+
+impl State {
+    fn each_set(&mut self, mut act: impl FnMut(&mut u16)) {
+        self.lake.iter_mut().flatten().for_each(|window| act(&mut window.records));
+        let tries = self.tasks.iter_mut().flat_map(|t| [&mut t.current, &mut t.zombie]).flatten();
+        tries.for_each(|one| act(&mut one.records));
+        act(&mut self.lost);
+        act(&mut self.gaps);
+    }
+}
+
+// -- traces of the real run ---------------------------------------------------------------------
+
+/// How far a step of a recorded trace goes: up to this point of the real run.
+fn reached(point: &str, me: Option<&Try>) -> Option<bool> {
+    let pc = me.map(|one| one.pc);
+    Some(match point {
+        "fitted" => matches!(pc, Some(Pc::Turn(..) | Pc::TurnAgain(..))),
+        "turn" => matches!(pc, Some(Pc::Look | Pc::LookAgain)),
+        "planned" => pc == Some(Pc::Marker),
+        "marker read" => matches!(pc, Some(Pc::Written | Pc::Done)),
+        "written" => pc == Some(Pc::LookAgain),
+        "compared" => pc == Some(Pc::Published),
+        "published" => pc == Some(Pc::Done),
+        _ if point == "done" || point.starts_with("error: ") => pc.is_none(),
+        _ => return None,
+    })
+}
+
+/// Whether the protocol as shipped takes the steps of a recorded trace of windows of time.
+pub fn accept(trace: &Value) -> Result<(), String> {
+    let bounds = Bounds {
+        tasks: TASKS as u8,
+        tries: u8::MAX,
+        hours: HOURS as u8,
+        records: RECORDS as u8,
+        partitions: (trace["partitions"].as_u64().unwrap_or(1) as u8, PARTITIONS as u8),
+        faults: u8::MAX,
+        only_boundaries: false,
+        serial: false,
+        reduced: false,
+    };
+    let model = TimeProtocol { bounds, mistake: None };
+    let mut state = model.init_states().remove(0);
+    for (number, value) in trace["actions"].as_array().ok_or("no actions")?.iter().enumerate() {
+        let refuse = |why: String| Err(format!("action {number}, {}: {why}", value["do"]));
+        let Some(taken) = read(value) else {
+            return refuse("it is none of the model".into());
+        };
+        let mut possible = Vec::new();
+        model.possible(&state, &mut possible);
+        if !possible.contains(&taken) {
+            return refuse("the model cannot do it here".into());
+        }
+        if let Action::Step { task, zombie } = taken {
+            let point = value["point"].as_str().unwrap_or("");
+            loop {
+                let end = model.act(&mut state, task as usize, zombie);
+                let found = &state.tasks[task as usize];
+                let me = if zombie { found.zombie.as_ref() } else { found.current.as_ref() };
+                let Some(there) = reached(point, me) else {
+                    return refuse(format!("{point:?} is no point of the model"));
+                };
+                let said = end.map(|end| match end {
+                    End::Success => "done",
+                    End::Again => "error: again",
+                    End::DataLoss => "error: data loss",
+                    End::Refused => "error: refused",
+                });
+                if said.is_some_and(|said| said != point) {
+                    return refuse(format!("the model comes to {said:?}, the run to {point:?}"));
+                }
+                if there {
+                    break;
+                }
+                // To store the task's plan has no point; every other step has one.
+                if me.map(|one| one.pc) != Some(Pc::Stored) {
+                    return refuse(format!("the model comes to {:?}, the run to {point:?}", me.map(|one| one.pc)));
+                }
+            }
+        } else {
+            model.apply(&mut state, taken);
+        }
+        let after = seen(&state);
+        if after != value["after"] {
+            return refuse(format!("the model has {after}, the run {}", value["after"]));
+        }
+        if let Some(broken) = model.problem(&state) {
+            return refuse(format!("{broken:?} does not hold"));
+        }
+    }
+    Ok(())
+}
+
+fn offsets(next: Next) -> Value {
+    let known = next.iter().enumerate().filter(|(_, o)| **o != ABSENT);
+    Value::Object(known.map(|(p, o)| (p.to_string(), json!(o))).collect())
+}
+
+/// What everybody can see: boundaries and the lake.
+fn seen(state: &State) -> Value {
+    let fixed = state.fixed.iter().enumerate();
+    let fixed = fixed.filter_map(|(n, next)| next.map(|next| (n.to_string(), offsets(next)))).collect();
+    let mut lake = Map::new();
+    for (hour, window) in state.lake.iter().enumerate() {
+        let Some(window) = window else { continue };
+        let records: Vec<u8> = (0..16).filter(|n| window.records & (1 << n) != 0).collect();
+        let (start, end) = (offsets(window.plan.start), offsets(window.plan.end));
+        lake.insert(hour.to_string(), json!({"start": start, "end": end, "records": records}));
+    }
+    let accepted: Vec<usize> = (0..HOURS).filter(|hour| state.accepted[*hour].is_some()).collect();
+    json!({"fixed": Value::Object(fixed), "lake": lake, "accepted": accepted})
+}
+
+fn read(value: &Value) -> Option<Action> {
+    let number = |name: &str| value[name].as_u64().map(|n| n as u8);
+    let flag = |name: &str| value[name].as_bool();
+    Some(match value["do"].as_str()? {
+        "step" => Action::Step { task: number("task")?, zombie: flag("zombie")? },
+        "start" => Action::Start { task: number("task")?, hour: number("hour")? },
+        "retry" => Action::Retry { task: number("task")? },
+        "append" => Action::Append { partition: number("partition")?, hour: number("hour")?, synced: flag("synced")? },
+        "hour" => Action::Hour,
+        "add partition" => Action::AddPartition,
+        "lose window" => Action::LoseWindow { hour: number("hour")? },
+        "lose boundary" => Action::LoseBoundary { instant: number("instant")? },
+        "lose boundaries" => Action::LoseBoundaries,
+        "wipe" => Action::Wipe,
+        "purge" => Action::Purge,
+        "crash" => Action::Crash,
+        "retain" => Action::Retain { partition: number("partition")? },
+        _ => return None,
+    })
 }

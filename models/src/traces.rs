@@ -67,6 +67,7 @@ fn action(found: &Action) -> Value {
         }
         Action::GiveUp { task } => json!({"do": "give up", "task": task}),
         Action::AddPartition => json!({"do": "add partition"}),
+        Action::Stop => json!({"do": "stop"}),
         Action::Wipe => json!({"do": "wipe"}),
         Action::Purge => json!({"do": "purge"}),
         Action::LoseNewest => json!({"do": "lose newest"}),
@@ -163,6 +164,9 @@ pub fn told(model: &Protocol, actions: &[Action]) -> String {
 /// Whether the protocol as shipped takes the steps of a recorded trace, with the same outcome.
 pub fn accept(text: &str) -> Result<(), String> {
     let trace: Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    if trace["time"] == json!(true) {
+        return crate::time::accept(&trace);
+    }
     let bounds = Bounds {
         tasks: TASKS as u8,
         tries: u8::MAX,
@@ -175,6 +179,7 @@ pub fn accept(text: &str) -> Result<(), String> {
         serial: false,
         sleeper: false,
         claims: trace["claims"].as_bool().unwrap_or(false),
+        reduced: false,
     };
     let model = Protocol { bounds, mistake: None };
     let mut state = model.initial();

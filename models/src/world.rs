@@ -9,6 +9,7 @@ use stateright::{Model, Property, Representative};
 use crate::claims::{renumber, Step};
 use crate::cursor::{Actor, Rules};
 use crate::mistakes::Mistake;
+use crate::reduction::due;
 use crate::state::*;
 
 /// How much may happen in one history.
@@ -31,6 +32,8 @@ pub struct Bounds {
     pub sleeper: bool,
     /// Whether runs claim their windows.
     pub claims: bool,
+    /// Whether histories are left out that come to what others come to (`reduction`); `serial` only.
+    pub reduced: bool,
 }
 
 /// Faults by name, in the order of their bits.
@@ -63,6 +66,8 @@ pub enum Action {
         task: u8,
     },
     AddPartition,
+    /// The try that lives dies.
+    Stop,
     Wipe,
     Purge,
     LoseNewest,
@@ -86,7 +91,7 @@ pub struct Protocol {
 }
 
 impl Protocol {
-    fn rules(&self) -> Rules {
+    pub fn rules(&self) -> Rules {
         Rules { mistake: self.mistake, fenced: self.bounds.fenced, claims: self.bounds.claims }
     }
 
@@ -162,6 +167,7 @@ impl Protocol {
                 state.records += 1;
             }
             Action::AddPartition => state.partitions += 1,
+            Action::Stop => self.stop(state),
             Action::Wipe => {
                 if state.progress.book.take().is_some() {
                     self.stop(state);
@@ -209,6 +215,7 @@ impl Protocol {
                 | Action::GiveUp { .. }
                 | Action::Append { .. }
                 | Action::AddPartition
+                | Action::Stop
                 | Action::Backup
         ) {
             state.faults += 1;
@@ -506,11 +513,18 @@ impl Model for Protocol {
                 }
             }
         }
+        if bounds.reduced {
+            actions.push(Action::Stop);
+            actions.retain(|action| due(state, action));
+        }
     }
 
     fn next_state(&self, state: &State, action: Action) -> Option<State> {
         let mut next = state.clone();
         self.apply(&mut next, action);
+        if self.bounds.reduced {
+            self.reduce(&mut next);
+        }
         Some(next)
     }
 
@@ -546,5 +560,34 @@ impl Representative for State {
             }
         }
         state
+    }
+}
+
+impl State {
+    /// Tasks and records are alike: a search that is reduced takes them so.
+    pub fn canonical(&self) -> State {
+        let mut state = self.representative();
+        state.records_in_order();
+        state
+    }
+
+    /// Number records by where they are.
+    fn records_in_order(&mut self) {
+        let mut sets = Vec::with_capacity(16);
+        self.each_set(|set| sets.push(*set));
+        if let Some(order) = Order::of(usize::from(self.records), &self.logs, &sets, &[0; RECORDS]) {
+            order.renumber(&mut self.logs);
+            self.each_set(|set| *set = order.renumbered(*set));
+        }
+    }
+
+    /// Every set of records, in the same order each time.
+    fn each_set(&mut self, mut act: impl FnMut(&mut u16)) {
+        self.lake.iter_mut().flatten().for_each(|window| act(&mut window.records));
+        let tries = self.tasks.iter_mut().flat_map(|t| [&mut t.current, &mut t.zombie]).flatten();
+        tries.for_each(|one| act(&mut one.records));
+        act(&mut self.lost);
+        act(&mut self.pruned);
+        act(&mut self.gaps);
     }
 }

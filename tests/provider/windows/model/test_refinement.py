@@ -14,6 +14,7 @@ import pytest
 
 from tests.provider.windows.model.binary import judged
 from tests.provider.windows.model.recorder import Recorder
+from tests.provider.windows.model.time_recorder import TimeRecorder
 
 HISTORIES = int(os.environ.get("HISTORIES", "200"))
 
@@ -25,6 +26,14 @@ Trace = dict[str, Any]
 @pytest.mark.slow
 def test_random_traces_of_the_real_run_are_steps_of_the_model(*, claims: bool) -> None:
     answers = judged(Recorder(seed, claims=claims).trace() for seed in range(HISTORIES))
+    assert len(answers) == HISTORIES
+    assert {seed: answer for seed, answer in enumerate(answers) if answer != "accepted"} == {}
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.slow
+def test_random_traces_of_windows_of_time_are_steps_of_the_model() -> None:
+    answers = judged(TimeRecorder(seed).trace() for seed in range(HISTORIES))
     assert len(answers) == HISTORIES
     assert {seed: answer for seed, answer in enumerate(answers) if answer != "accepted"} == {}
 
@@ -129,6 +138,62 @@ CHANGES_OF_CLAIMS: dict[str, Callable[[Trace], None]] = {
     "the claim is another task's": _claimed_by_another,
     "the claim stays": _not_completed,
     "the position stays": _position_not_moved,
+    "the marker is not read": lambda trace: _left_out(trace, "check_marker: marker read"),
+    "a record is not in the window": _record_gone,
+    "a record is there twice": _record_twice,
+    "the window ends elsewhere": _another_end,
+    "another step is taken": _another_point,
+}
+
+
+def _boundary_not_fixed(trace: Trace) -> None:
+    _after(trace, "turn")["fixed"].clear()
+
+
+def _another_boundary(trace: Trace) -> None:
+    _after(trace, "planned")["fixed"]["1"]["0"] += 1
+
+
+def _not_accepted(trace: Trace) -> None:
+    _after(trace, "done")["accepted"].clear()
+
+
+def _of_another_hour(trace: Trace) -> None:
+    lake = _after(trace, "published")["lake"]
+    lake["1"] = lake.pop("0")
+
+
+def _window_record_gone(trace: Trace) -> None:
+    _after(trace, "published")["lake"]["0"]["records"].pop()
+
+
+def _window_record_twice(trace: Trace) -> None:
+    records = _after(trace, "published")["lake"]["0"]["records"]
+    records.append(records[-1])
+
+
+def _window_ends_elsewhere(trace: Trace) -> None:
+    _after(trace, "published")["lake"]["0"]["end"]["0"] -= 1
+
+
+def _published_when_written(trace: Trace) -> None:
+    lake = _after(trace, "published")["lake"]
+    _after(trace, "written")["lake"] = lake
+
+
+CHANGES_OF_TIME: dict[str, Callable[[Trace], None]] = {
+    "planned with a boundary that is not fixed": lambda trace: _left_out(trace, "turn"),
+    "boundaries are not looked at again": lambda trace: _left_out(trace, "compared"),
+    "the marker is not read": lambda trace: _left_out(trace, "marker read"),
+    "published before it is written": lambda trace: _swapped(trace, "written"),
+    "the boundary is not there": _boundary_not_fixed,
+    "the boundary is another one": _another_boundary,
+    "the window is not accepted": _not_accepted,
+    "the window is another hour's": _of_another_hour,
+    "a record is not in the window": _window_record_gone,
+    "a record is there twice": _window_record_twice,
+    "the window ends elsewhere": _window_ends_elsewhere,
+    "the window is there when it is written": _published_when_written,
 }
 
 
@@ -140,6 +205,21 @@ def test_a_changed_trace_is_refused(name: str) -> None:
 @pytest.mark.parametrize("name", CHANGES_OF_CLAIMS)
 def test_a_changed_trace_of_claims_is_refused(name: str) -> None:
     _refused(CHANGES_OF_CLAIMS[name], claims=True)
+
+
+@pytest.mark.parametrize("name", CHANGES_OF_TIME)
+def test_a_changed_trace_of_windows_of_time_is_refused(name: str) -> None:
+    one = TimeRecorder(0)
+    for action in (
+        {"do": "append", "partition": 0, "hour": 0, "synced": True},
+        {"do": "hour"},
+        {"do": "start", "task": 0, "hour": 0},
+    ):
+        one.act(action)
+    while one.tries:
+        one.act({"do": "step", "task": 0})
+    trace = {"time": True, "partitions": one.partitions, "actions": one.actions}
+    _refused_if_changed(trace, CHANGES_OF_TIME[name])
 
 
 def _refused(change: Callable[[Trace], None], *, claims: bool) -> None:
@@ -157,6 +237,10 @@ def _refused(change: Callable[[Trace], None], *, claims: bool) -> None:
         whole.append({**action, "point": point, "after": one.player.seen()})
     partitions = one.player.partitions
     trace: Trace = {"claims": claims, "fenced": True, "partitions": partitions, "actions": whole}
+    _refused_if_changed(trace, change)
+
+
+def _refused_if_changed(trace: Trace, change: Callable[[Trace], None]) -> None:
     changed = copy.deepcopy(trace)
     change(changed)
     assert changed != trace
