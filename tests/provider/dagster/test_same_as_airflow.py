@@ -184,7 +184,7 @@ def test_brokers_are_retired_and_boundaries_removed(resource: TubeMQResource, la
     assert (book.retired, book.instants()) == ({"2", "3"}, [])
     with pytest.raises(ConfigError, match="no boundary of this group is fixed"):
         upkeep(resource, lake, unfix="2026-11-21T12:00:00Z")
-    with pytest.raises(ConfigError, match="give one of retire, unfix and epoch"):
+    with pytest.raises(ConfigError, match="give one of show, offsets, retire, unfix and epoch"):
         upkeep(resource, lake)
     with pytest.raises(ConfigError, match="retire_names 'broker-b': brokers of TubeMQ have number"):
         upkeep(resource, lake, retire_names=["broker-b"])
