@@ -5,12 +5,12 @@ A copy of it must read the window: counts without reading would be accepted.
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.kit.printed import blocks
 from tests.provider.contexts import fake_context
 from tests.provider.operators.test_window_operators import execute, send
 from tubemq_client.embedded import EmbeddedTubeMQ
@@ -22,11 +22,9 @@ pytestmark = [pytest.mark.airflow, pytest.mark.timeout(60), pytest.mark.usefixtu
 def test_own_tasks_as_documented_count_what_they_read(
     mq: EmbeddedTubeMQ, hook: TubeMQHook, tmp_path: Path
 ) -> None:
-    page = (Path(__file__).parents[3] / "docs" / "operators.md").read_text("utf-8")
-    (block,) = (
-        text for text in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "def count(" in text
-    )
-    block = block.replace('"/lake/done/own"', f'{str(tmp_path / "done")!r}, cluster="test"')
+    page = Path(__file__).parents[3] / "docs" / "operators.md"
+    (printed,) = (block.text for block in blocks(page) if "def count(" in block.text)
+    block = printed.replace('"/lake/done/own"', f'{str(tmp_path / "done")!r}, cluster="test"')
     known: dict[str, Any] = {}
     exec(block, known)
     send(mq, hook, b"a", b"b", b"c")

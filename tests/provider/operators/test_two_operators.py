@@ -69,7 +69,7 @@ def test_each_has_its_own_arguments_only(cursor: type, window: type) -> None:
     assert of_window >= OF_TIME
     assert not of_cursor & OF_TIME
     assert not of_window & OF_CURSOR
-    assert len(of_cursor) <= 41
+    assert len(of_cursor) <= 42
     assert len(of_window) <= 43
 
 

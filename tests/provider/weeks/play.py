@@ -33,9 +33,12 @@ def play(kind: str, seed: int, lake: Path) -> None:
     """Run one week; errors are raised with its moves as a note."""
     made, flags = KINDS[kind]
     weeks = made(seed, lake, **flags)
-    hook = lambda _: Hook(weeks.topic)  # noqa: E731
+
+    def hook(_: str) -> Hook:
+        return Hook(weeks.topic)
+
     try:
-        with mock.patch("tubemq_provider.operators.offsets.TubeMQHook", hook):
+        with mock.patch("tubemq_provider.operators.offsets.hook_class", return_value=hook):
             weeks.play()
     except Exception as error:
         error.add_note("\n".join(weeks.log))
