@@ -159,9 +159,6 @@ class _Resolving:
         self, reader: Mapping[str, Any], writer: Mapping[str, Any], *, top: bool
     ) -> str | None:
         kind, other = reader["type"], writer["type"]
-        if (id(reader), id(writer)) in self._compared:
-            return None
-        self._compared.add((id(reader), id(writer)))
         if kind != other:
             # Numbers are compared as columns.
             numbers = {"int", "long", "float", "double"}
@@ -173,7 +170,11 @@ class _Resolving:
         if kind == "enum" and not top and (missing := {*writer["symbols"]} - {*reader["symbols"]}):
             return f"its symbol {min(missing)!r} is not in 'schema'"
         if kind == "record":
-            return self._record(reader, writer)
+            # Named types live as long as their schema; ids of others may be used again.
+            pair = (id(reader), id(writer))
+            known = pair in self._compared
+            self._compared.add(pair)
+            return None if known else self._record(reader, writer)
         inner = {"array": "items", "map": "values"}.get(kind)
         return None if inner is None else self.problem(reader[inner], writer[inner])
 

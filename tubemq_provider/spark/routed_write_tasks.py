@@ -297,7 +297,7 @@ class _Tables:
     storage: Mapping[str, str]
     _open: dict[str, tuple[dict[str, Any], _TaskRows]] = field(default_factory=dict)
     _slices: dict[str, tuple[dict[str, Any], _TaskRows]] = field(default_factory=dict)
-    _done: list[tuple[dict[str, Any], _TaskRows]] = field(default_factory=list)
+    _done: list[dict[str, Any]] = field(default_factory=list)
     _decoders: dict[str, RowDecoder | None] = field(default_factory=dict)
 
     def home(self, below: str = "") -> Any:
@@ -325,17 +325,17 @@ class _Tables:
         return rows
 
     def end_split(self) -> None:
-        """Write the slices of the split."""
-        for _, rows in self._slices.values():
+        """Write the slices of the split; keep only their documents, as rows are in memory."""
+        for head, rows in self._slices.values():
             rows.write_reduced()
             rows.close()
-        self._done += self._slices.values()
+            self._done.append({**head, **rows.document()})
         self._slices.clear()
 
     def documents(self) -> list[dict[str, Any]]:
         """Return a document for each table, or slice of one, whose files are closed."""
-        tables = [*self._open.values(), *self._done]
-        return [{**head, **rows.document()} for head, rows in tables]
+        tables = [{**head, **rows.document()} for head, rows in self._open.values()]
+        return [*tables, *self._done]
 
     def _decoder(self, route: int, key: str, *, fresh: bool) -> RowDecoder | None:
         text = self.order.routes[route].decode

@@ -14,6 +14,7 @@ import pytest
 from tests.provider.rows.decoded import decode
 from tubemq_client.errors import ConfigError
 from tubemq_provider.rows.decoding import RowDecoder
+from tubemq_provider.rows.from_avro import AvroBodies
 from tubemq_provider.rows.plain import decoded_rows
 from tubemq_provider.rows.spec import DecodeSpec
 from tubemq_provider.sources.tubemq.columns import RECORDS
@@ -524,3 +525,21 @@ def test_a_schema_with_a_name_twice_is_refused(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match="'type' occurs twice"):
             decode({"format": "avro", **given}, [b"\x04ab"])
     assert DecodeSpec.judge({"format": "avro", "schemas": {"1": twice}})
+
+
+@pytest.mark.parametrize("written", ["bytes", "boolean", "long"])
+def test_a_member_of_another_type_is_refused_behind_one_of_the_same_type(written: str) -> None:
+    def schema(second: str) -> str:
+        members = [{"name": "x", "type": "string"}, {"name": "y", "type": second}]
+        row = {"type": "record", "name": "R", "fields": members}
+        other = {"type": "record", "name": "S", "fields": [{"name": "k", "type": "long"}]}
+        fields = [{"name": "u", "type": [row, other]}]
+        return json.dumps({"type": "record", "name": "T", "fields": fields})
+
+    given = {
+        "schema": schema("string"),
+        "schemas": {"1": schema(written)},
+        "unsupported_fields": "json",
+    }
+    with pytest.raises(ConfigError, match=f"member 'y': it is {written}, and string"):
+        AvroBodies(DecodeSpec.parse({"format": "avro", "skip_bytes": 5, **given}))
