@@ -61,31 +61,33 @@ class SharedRetentionChecks:
     at all if the ranges cover the whole store and have, without a filter, one record per entry.
     """
 
-    _left: dict[tuple[int, int], set[OffsetRange]] = field(default_factory=dict)
-    _read: dict[tuple[int, int], dict[OffsetRange, FinishedRange]] = field(default_factory=dict)
+    _left: dict[tuple[str, int, int], set[OffsetRange]] = field(default_factory=dict)
+    _read: dict[tuple[str, int, int], dict[OffsetRange, FinishedRange]] = field(
+        default_factory=dict
+    )
 
     def expect(self, ranges: Iterable[OffsetRange]) -> None:
         """Register ranges that must be read before their stores are asked."""
         for range_ in ranges:
             if range_.entries:
-                store = range_.partition.store_key
+                store = _store_of(range_.partition)
                 self._left.setdefault(store, set()).add(range_)
                 self._read.setdefault(store, {})
 
     def expects_only(self, ranges: Iterable[OffsetRange]) -> bool:
         """Return whether `ranges`, all of one store, are what is expected of it, and none read."""
         expected = set(ranges)
-        store = next(iter(expected)).partition.store_key
+        store = _store_of(next(iter(expected)).partition)
         return self._left.get(store) == expected and not self._read[store]
 
     def proved(self, partition: Partition) -> None:
         """Forget what is expected of the partition's store: nothing of it is missing."""
-        self._left.pop(partition.store_key, None)
-        self._read.pop(partition.store_key, None)
+        self._left.pop(_store_of(partition), None)
+        self._read.pop(_store_of(partition), None)
 
     def to_prove(self, read: FinishedRange, *, filtered: bool) -> list[FinishedRange]:
         """Return the ranges to prove now that `read` was read: none while others are expected."""
-        store = read.range.partition.store_key
+        store = _store_of(read.range.partition)
         if store not in self._left:
             return _unproven_ranges([read])
         left, all_read = self._left[store], self._read[store]
@@ -102,9 +104,14 @@ class SharedRetentionChecks:
 
     def asked(self, partition: Partition) -> None:
         """Forget the reads of the partition's store, unless more of it is expected."""
-        store = partition.store_key
+        store = _store_of(partition)
         if not self._left.get(store):
             self.proved(partition)
+
+
+def _store_of(partition: Partition) -> tuple[str, int, int]:
+    """Return what names a store: a reader may read topics whose stores have the same numbers."""
+    return (partition.topic, *partition.store_key)
 
 
 def _unproven_ranges(all_read: Iterable[FinishedRange]) -> list[FinishedRange]:

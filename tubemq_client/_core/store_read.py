@@ -128,9 +128,10 @@ class StoreReads:
 
         The others are to be read one by one.
         """
-        by_store: dict[tuple[int, int], list[OffsetRange]] = {}
+        by_store: dict[tuple[str, int, int], list[OffsetRange]] = {}
         for range_ in ranges:
-            by_store.setdefault(range_.partition.store_key, []).append(range_)
+            store_of = (range_.partition.topic, *range_.partition.store_key)
+            by_store.setdefault(store_of, []).append(range_)
         stores = []
         for of_store in by_store.values():
             if _is_candidate(of_store) and self.proofs.expects_only(of_store):

@@ -176,16 +176,6 @@ class ParquetSink(Sink):
             ]
         return []
 
-    def listing_state(self) -> object:
-        """See `Sink.listing_state`. Windows are directories, and the root counts them as links;
-        None where the file system does not count."""
-        try:
-            root = self.root.stat()
-        except OSError:
-            return None
-        counts = root.st_nlink > 2  # the root's own two links, and those of directories in it
-        return (root.st_ino, root.st_nlink, root.st_mtime_ns, root.st_ctime_ns) if counts else None
-
     def missing(self) -> str | None:
         """See `Sink.missing`."""
         return missing_root(self.root)

@@ -268,3 +268,12 @@ def test_a_failure_ends_what_was_begun_and_is_raised(memory: MemoryTubeMQ) -> No
     with pytest.raises(errors.ConnectError, match="away"):
         memory.driver().run(together(map(work, (2, 1, 3, 4)), width=2))
     assert ended == [2]
+
+
+def test_stores_of_two_topics_with_the_same_numbers_are_not_one() -> None:
+    """Records of one topic must not be counted for another's: half of each would pass as whole."""
+    proofs = SharedRetentionChecks()
+    one, other = (OffsetRange(Partition(1, topic, 0), 0, 28) for topic in ("a", "b"))
+    proofs.expect([one, other])
+    assert proofs.expects_only([one])
+    assert not proofs.expects_only([one, other])
