@@ -1,6 +1,7 @@
 """Limits of a producer: records under way, and brokers to avoid for a while.
 
-Plain counters, without locks: the sync and asyncio APIs wait for room, `sending` asks which brokers are open.
+Plain counters, without locks: the sync and asyncio APIs wait for room, `sending` asks which
+brokers are open.
 """
 
 from __future__ import annotations

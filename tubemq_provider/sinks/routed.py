@@ -217,10 +217,6 @@ class RoutedSink(Sink):
         """See `Sink.later_window_ids`."""
         return self.home.later_window_ids(low)
 
-    def listing_state(self) -> object:
-        """See `Sink.listing_state`."""
-        return self.home.listing_state()
-
     def missing(self) -> str | None:
         """See `Sink.missing`."""
         return self.home.missing()

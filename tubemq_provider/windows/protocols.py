@@ -328,11 +328,6 @@ class Sink(ABC):
         a sink that leaves them out lists as little after thousands of windows as after ten."""
         return self.window_ids()
 
-    def listing_state(self) -> object:
-        """Return a value that changes whenever a window is published, so that an equal one saves
-        another listing; None if the sink has no such value."""
-        return None
-
     @abstractmethod
     def begin(self, plan: WindowPlan, attempt: str) -> Staging:
         """Create an empty staging place that no other try, live or dead, uses: in the sink's own

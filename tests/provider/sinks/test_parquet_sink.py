@@ -259,10 +259,3 @@ def test_a_directory_is_made_only_in_one_that_is_there(tmp_path: Path) -> None:
     assert not (tmp_path / "not_mounted").exists()
     (tmp_path / "not_mounted").mkdir()
     assert publish(sink, plan_of(sink))
-
-
-def test_the_state_of_a_directory_saves_no_listing(tmp_path: Path) -> None:
-    """A probe that goes and a window that comes in one tick of a coarse clock, or behind cached
-    attributes of NFS, leave links and times of the directory as they were."""
-    (tmp_path / "window_id=t-x").mkdir()
-    assert ParquetSink(tmp_path).listing_state() is None

@@ -335,14 +335,17 @@ class ScopeBook:
         if self._book.fix(self._turn_key(number), turn) != turn:
             return False
         # Old turns are removed, so a number without a turn may have been used long ago.
-        if number > 1 and self._book.read(self._turn_key(number - 1)) is not None:
+        kept_from = number - _TURNS_KEPT + 1
+        follows = number > 1 and self._book.read(self._turn_key(number - 1)) is not None
+        left_over = kept_from > 3 and self._book.read(self._turn_key(kept_from - 3)) is not None
+        if follows and not left_over:
             # Turns are removed in their order: this one was not used before.
-            old_turns = list(range(max(1, number - _TURNS_KEPT - 1), number - _TURNS_KEPT + 1))
+            old_turns = list(range(max(1, kept_from - 2), kept_from))
         else:
             numbers = self._turn_numbers(_listed(self._book, "turn-"))
             if any(other > number for other in numbers):
                 return False
-            old = sorted(other for other in numbers if other <= number - _TURNS_KEPT)
+            old = sorted(other for other in numbers if other < kept_from)
             old_turns = old[:_PRUNED]
         self._read[instant] = self._book.fix(self._key(instant), document)
         for other in old_turns:

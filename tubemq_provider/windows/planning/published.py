@@ -49,9 +49,6 @@ class ListedWindows(MarkedWindows, Protocol):
     def later_window_ids(self, low: str) -> Iterable[str]:
         """Return all ids, but time windows that sort before `low` may be left out."""
 
-    def listing_state(self) -> object:
-        """Return a value that changes with each published window, or None."""
-
 
 class WindowEdge(NamedTuple):
     """Boundary at which a window begins or ends, according to its plan.
@@ -86,7 +83,6 @@ class PublishedWindows:
         self._windows = windows
         self._scope = scope
         self._interval = interval
-        self._state: object = None
         self._ids: list[str] | None = None
         self._texts: list[tuple[str, str]] | None = None
         self._bounded = False
@@ -111,7 +107,6 @@ class PublishedWindows:
         """Ids of windows of any scope, listed once: all, or without time windows before the one
         right before the interval, if that is published."""
         if self._ids is None:
-            self._state = self._windows.listing_state()
             self._ids = self._later_ids()
             self._bounded = self._ids is not None
         if self._ids is None:
@@ -179,14 +174,10 @@ class PublishedWindows:
         return place < len(texts) and texts[place][0] < instant_text(end)
 
     def again(self) -> PublishedWindows:
-        """Return the windows of a new listing, or of this one if the sink says that it is the same.
-        Cached plans stay valid: offsets never change. Ids are parsed once."""
+        """Return the windows of a new listing. Cached plans stay valid, as offsets never change."""
         fresh = PublishedWindows(self._windows, self._scope, self._interval)
         fresh._plans.update(self._plans)
         fresh._parsed = self._parsed
-        if self._state is not None and self._state == self._windows.listing_state():
-            fresh._state, fresh._bounded = self._state, self._bounded
-            fresh._ids, fresh._texts = self._ids, self._texts
         return fresh
 
     def across(self, instant: datetime) -> str | None:
