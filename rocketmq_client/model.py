@@ -316,6 +316,10 @@ class ClientSettings:
     auth: Credentials | None = None
     tls: TlsSettings | None = None
 
+    def reading(self) -> dict[str, Any]:
+        """Return the arguments of `RangeReader` that the settings have: none."""
+        return {}
+
     def network(self) -> NetworkSettings:
         """Return the settings of sockets, pools and drivers."""
         return NetworkSettings(

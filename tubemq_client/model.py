@@ -465,6 +465,10 @@ class ClientSettings:
     def __post_init__(self) -> None:
         _require_least(self, {"register_pause_ms": 0, "fail_over_wait_ms": 0}, [])
 
+    def reading(self) -> dict[str, Any]:
+        """Return the arguments of `RangeReader` that the settings have: none."""
+        return {}
+
 
 @dataclass(frozen=True, slots=True)
 class ConsumerSettings:

@@ -12,13 +12,19 @@ from typing import TYPE_CHECKING, Final
 
 from rocketmq_client import errors
 from rocketmq_client._wire.properties import KEYS, TAGS, UNIQ_KEY, WAIT, encode_properties
+from rocketmq_client.model import OutgoingMessage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from rocketmq_client.model import OutgoingMessage
-
-__all__ = ["MOST_IN_A_BATCH", "check_in_batch", "check_record", "delay_properties", "property_text"]
+__all__ = [
+    "MOST_IN_A_BATCH",
+    "check_in_batch",
+    "check_record",
+    "delay_properties",
+    "outgoing",
+    "property_text",
+]
 
 _RESERVED: Final = frozenset({KEYS, TAGS, UNIQ_KEY, WAIT})
 _MOST_PROPERTY_BYTES: Final = 32_767
@@ -31,6 +37,17 @@ _IGNORED_IN_A_BATCH: Final = frozenset(
 )
 """Properties that delay a record; brokers ignore them for records of a batch."""
 _FLAGS: Final = range(-(2**31), 2**31)
+
+
+def outgoing(
+    body: bytes,
+    tags: str | None,
+    keys: str | Sequence[str],
+    properties: Mapping[str, str] | None,
+    flag: int = 0,
+) -> OutgoingMessage:
+    """Return the record of a producer's arguments; one key may be given as a text."""
+    return OutgoingMessage(body, tags, _key_words(keys), dict(properties or {}), flag)
 
 
 def check_record(message: OutgoingMessage) -> None:

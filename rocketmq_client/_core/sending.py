@@ -164,7 +164,7 @@ class Sending:
         address = None
         if receipt is not None:
             address = (yield from self.cluster.route(topic)).address(receipt.queue.broker)
-        said = trace.sent(
+        record = trace.sent(
             self.group,
             topic,
             message,
@@ -176,7 +176,7 @@ class Sending:
             delayed=bool(delay_properties(message)),
         )
         with suppress(errors.RocketMQError):
-            yield from self.send_one_way(trace.TRACE_TOPIC, said, None)
+            yield from self.send_one_way(trace.TRACE_TOPIC, record, None)
 
     def _queue_of(self, topic: str, key: str) -> Conversation[Queue]:
         """Return the queue of a key, the same as Java's producers choose."""

@@ -63,7 +63,7 @@ def no_room(room: Room, timeout_ms: int) -> errors.TooManyInFlight:
 
 
 class SlowBrokers:
-    """Brokers that answered late or not at all, until they have paid for it."""
+    """Brokers that are avoided for a while, because they answered late or not at all."""
 
     def __init__(self) -> None:
         self._until: dict[str, int] = {}

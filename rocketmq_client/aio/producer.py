@@ -10,6 +10,7 @@ import itertools
 import secrets
 from typing import TYPE_CHECKING
 
+from rocketmq_client._core.outgoing import outgoing
 from rocketmq_client._core.sending import Place, Sending
 from rocketmq_client._core.sending_limits import Room, no_room
 from rocketmq_client.aio._base import AsyncClient
@@ -74,8 +75,7 @@ class Producer(AsyncClient):
         not writable, no timer), and `errors.NetworkError` if the record may have been stored.
         """
         place = Place(order_key, delay_level, deliver_at_ms)
-        words = (keys,) if isinstance(keys, str) else tuple(keys)
-        message = OutgoingMessage(body, tags, words, dict(properties or {}), flag)
+        message = outgoing(body, tags, keys, properties, flag)
         return await self._driver.run(self._sending.send(topic, message, queue, place))
 
     async def send_async(
@@ -101,8 +101,7 @@ class Producer(AsyncClient):
         way are stored in any order. Errors of the send itself are in the task.
         """
         place = Place(order_key, delay_level, deliver_at_ms)
-        words = (keys,) if isinstance(keys, str) else tuple(keys)
-        message = OutgoingMessage(body, tags, words, dict(properties or {}), flag)
+        message = outgoing(body, tags, keys, properties, flag)
         size, loop = len(body), asyncio.get_running_loop()
         over = loop.time() + timeout_ms / 1000
         while not self._room.has(size):
@@ -146,8 +145,7 @@ class Producer(AsyncClient):
         """Reply to a record that a requester has sent: its broker passes the reply on. Raises
         `errors.ConfigError` for a record that is no request, and `errors.BrokerFailure` if the
         requester is gone."""
-        words = (keys,) if isinstance(keys, str) else tuple(keys)
-        message = OutgoingMessage(body, tags, words, dict(properties or {}))
+        message = outgoing(body, tags, keys, properties)
         await self._driver.run(self._sending.send_reply(request, message))
 
     async def send_batch(

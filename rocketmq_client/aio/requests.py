@@ -14,10 +14,11 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from rocketmq_client import errors
+from rocketmq_client._core.outgoing import outgoing
 from rocketmq_client._core.requests import Requests, no_reply
 from rocketmq_client._wire.codec import RocketMQCodec
 from rocketmq_client.aio.producer import Producer
-from rocketmq_client.model import OutgoingMessage, Reply
+from rocketmq_client.model import Reply
 from tubemq_client._io.asyncio_driver import AsyncDriver
 from tubemq_client._io.asyncio_sync import Notifier
 
@@ -73,8 +74,7 @@ class Requester(Producer):
     ) -> Reply:
         """Send a record, as `send` sends one, and return the reply to it. Raises `errors.NoReply`
         if none arrives within `timeout_ms`, and what `send` raises."""
-        words = (keys,) if isinstance(keys, str) else tuple(keys)
-        message = OutgoingMessage(body, tags, words, dict(properties or {}), flag)
+        message = outgoing(body, tags, keys, properties, flag)
         name, loop = secrets.token_hex(16), asyncio.get_running_loop()
         coming: asyncio.Future[Reply] = loop.create_future()
 

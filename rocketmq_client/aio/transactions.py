@@ -13,10 +13,10 @@ import secrets
 from typing import TYPE_CHECKING, Self
 
 from rocketmq_client import errors
+from rocketmq_client._core.outgoing import outgoing
 from rocketmq_client._core.transactions import Transactions
 from rocketmq_client._wire.codec import RocketMQCodec
 from rocketmq_client.aio.producer import Producer
-from rocketmq_client.model import OutgoingMessage
 from tubemq_client._io.asyncio_driver import AsyncDriver
 from tubemq_client._io.asyncio_sync import Notifier
 
@@ -101,8 +101,7 @@ class TransactionalProducer(Producer):
     ) -> HalfRecord:
         """Send a half record, as `send` sends one. After an error the broker may have it, and asks
         `check` about it."""
-        words = (keys,) if isinstance(keys, str) else tuple(keys)
-        message = OutgoingMessage(body, tags, words, dict(properties or {}), flag)
+        message = outgoing(body, tags, keys, properties, flag)
         return await self._driver.run(self._transactions.begin(topic, message, queue))
 
     async def commit(self, half: HalfRecord) -> None:

@@ -11,6 +11,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
+from rocketmq_client._core.outgoing import outgoing
 from rocketmq_client._core.sending import Place, Sending
 from rocketmq_client._core.sending_limits import Room, no_room
 from rocketmq_client.model import OutgoingMessage, ProducerSettings
@@ -78,8 +79,7 @@ class Producer(BlockingClient):
         not writable, no timer), and `errors.NetworkError` if the record may have been stored.
         """
         place = Place(order_key, delay_level, deliver_at_ms)
-        words = (keys,) if isinstance(keys, str) else tuple(keys)
-        message = OutgoingMessage(body, tags, words, dict(properties or {}), flag)
+        message = outgoing(body, tags, keys, properties, flag)
         return self._driver.run(self._sending.send(topic, message, queue, place))
 
     def send_async(
@@ -104,8 +104,7 @@ class Producer(BlockingClient):
         way are stored in any order. Errors of the send itself are in the future.
         """
         place = Place(order_key, delay_level, deliver_at_ms)
-        words = (keys,) if isinstance(keys, str) else tuple(keys)
-        message = OutgoingMessage(body, tags, words, dict(properties or {}), flag)
+        message = outgoing(body, tags, keys, properties, flag)
         size = len(body)
         with self._changed:
             if not self._changed.wait_for(lambda: self._room.has(size), timeout_ms / 1000):
@@ -149,8 +148,7 @@ class Producer(BlockingClient):
         """Reply to a record that a requester has sent: its broker passes the reply on. Raises
         `errors.ConfigError` for a record that is no request, and `errors.BrokerFailure` if the
         requester is gone."""
-        words = (keys,) if isinstance(keys, str) else tuple(keys)
-        message = OutgoingMessage(body, tags, words, dict(properties or {}))
+        message = outgoing(body, tags, keys, properties)
         self._driver.run(self._sending.send_reply(request, message))
 
     def send_batch(

@@ -16,9 +16,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
 from rocketmq_client import errors
+from rocketmq_client._core.outgoing import outgoing
 from rocketmq_client._core.requests import Requests, no_reply
 from rocketmq_client._wire.codec import RocketMQCodec
-from rocketmq_client.model import OutgoingMessage
 from rocketmq_client.sync.producer import Producer
 from tubemq_client._io.driver import BlockingDriver
 from tubemq_client._io.thread_sync import Notifier, serialized
@@ -78,8 +78,7 @@ class Requester(Producer):
     ) -> Reply:
         """Send a record, as `send` sends one, and return the reply to it. Raises `errors.NoReply`
         if none arrives within `timeout_ms`, and what `send` raises."""
-        words = (keys,) if isinstance(keys, str) else tuple(keys)
-        message = OutgoingMessage(body, tags, words, dict(properties or {}), flag)
+        message = outgoing(body, tags, keys, properties, flag)
         name, over = secrets.token_hex(16), time.monotonic() + timeout_ms / 1000
         coming: Future[Reply] = Future()
         self._requests.expect(name, coming.set_result)

@@ -13,9 +13,9 @@ import threading
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from rocketmq_client import errors
+from rocketmq_client._core.outgoing import outgoing
 from rocketmq_client._core.transactions import Transactions
 from rocketmq_client._wire.codec import RocketMQCodec
-from rocketmq_client.model import OutgoingMessage
 from rocketmq_client.sync.producer import Producer
 from tubemq_client._io.driver import BlockingDriver
 from tubemq_client._io.thread_sync import Notifier, serialized
@@ -107,8 +107,7 @@ class TransactionalProducer(Producer):
     ) -> HalfRecord:
         """Send a half record, as `send` sends one. After an error the broker may have it, and asks
         `check` about it."""
-        words = (keys,) if isinstance(keys, str) else tuple(keys)
-        message = OutgoingMessage(body, tags, words, dict(properties or {}), flag)
+        message = outgoing(body, tags, keys, properties, flag)
         return self._run(self._transactions.begin(topic, message, queue))
 
     def commit(self, half: HalfRecord) -> None:

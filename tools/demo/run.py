@@ -14,7 +14,7 @@ import argparse
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from datetime import datetime
 from pathlib import Path
@@ -164,28 +164,39 @@ def main() -> int:
     return 0 if right else 1
 
 
+def _start(
+    options: argparse.Namespace,
+    folder: Folder,
+    stack: ExitStack,
+    source: DemoSource,
+    variables: Mapping[str, str] | None = None,
+) -> tuple[Served, AirflowStack]:
+    """Start the servers of the source, and Airflow with further `variables`."""
+    step(f"Starting {source.shape}")
+    served = stack.enter_context(source.serve(folder))
+    say(f"  {source.places(served)}")
+    step("Starting Airflow: database, API server, scheduler, Dag processor")
+    environment = airflow_environment(folder, options.every, options.engine, source.variables)
+    airflow = stack.enter_context(
+        running_airflow(
+            REPOSITORY / "dags",
+            root=folder.airflow,
+            connections={source.connection_id: source.connection(served)},
+            environment={**environment, **(variables or {})},
+            parallelism=2,
+        )
+    )
+    say(f"  watch it at {airflow.home.url} (no login), logs in {folder.task_logs}")
+    return served, airflow
+
+
 def _demonstrate(options: argparse.Namespace, folder: Folder, stack: ExitStack) -> bool:
     at = instants(options.every, WINDOWS + 1)
     folder.claim()
     step(f"Preparing: flights of {_day(at[0])} to {_day(at[-1])}, in order of time")
     say(f"  {write_sorted(folder.flights, at[0], at[-1])} rows in {folder.flights}")
     source = SOURCES[options.source]
-    step(f"Starting {source.shape}")
-    served = stack.enter_context(source.serve(folder))
-    say(f"  {source.places(served)}")
-    step("Starting Airflow: database, API server, scheduler, Dag processor")
-    airflow = stack.enter_context(
-        running_airflow(
-            REPOSITORY / "dags",
-            root=folder.airflow,
-            connections={source.connection_id: source.connection(served)},
-            environment=airflow_environment(
-                folder, options.every, options.engine, source.variables
-            ),
-            parallelism=2,
-        )
-    )
-    say(f"  watch it at {airflow.home.url} (no login), logs in {folder.task_logs}")
+    served, airflow = _start(options, folder, stack, source)
     say(f"  Parquet appears in {folder.lake}")
     demo = Demo(folder, source, served, airflow, at)
     demo.play()
@@ -195,24 +206,8 @@ def _demonstrate(options: argparse.Namespace, folder: Folder, stack: ExitStack) 
 
 def _demonstrate_routes(options: argparse.Namespace, folder: Folder, stack: ExitStack) -> bool:
     folder.claim()
-    source = SOURCES["tubemq"]
-    step(f"Starting {source.shape}")
-    served = stack.enter_context(source.serve(folder))
-    say(f"  {source.places(served)}")
-    step("Starting Airflow: database, API server, scheduler, Dag processor")
-    airflow = stack.enter_context(
-        running_airflow(
-            REPOSITORY / "dags",
-            root=folder.airflow,
-            connections={source.connection_id: source.connection(served)},
-            environment={
-                **airflow_environment(folder, options.every, options.engine, source.variables),
-                **routes_environment(folder, options.engine),
-            },
-            parallelism=2,
-        )
-    )
-    say(f"  watch it at {airflow.home.url} (no login), logs in {folder.task_logs}")
+    variables = routes_environment(folder, options.engine)
+    served, airflow = _start(options, folder, stack, SOURCES["tubemq"], variables)
     say(f"  the tables appear in {folder.lake.parent}")
     demo = RoutesDemo(folder, served, airflow)
     demo.play()

@@ -41,6 +41,7 @@ PACKAGES: Final = (
     *("tubemq_client", "rocketmq_client", "rocketmq_snode", "tubemq_provider"),
     *("pyspark_rocketmq", "pyspark_tubemq"),
 )
+_BUILD: Final = (sys.executable, "-m", "hatchling", "build")
 _DECODES: Final = "from tubemq_client._wire import native; assert native.enabled()"
 NEEDED_TO_BUILD_TEST_AND_DEMO: Final = (
     "CONTRIBUTING.md",
@@ -136,18 +137,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _build() -> tuple[list[Path], Path]:
     """Return the pure wheel and the source archive."""
     subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "hatchling",
-            "build",
-            "-d",
-            str(FOLDER),
-            "-t",
-            "wheel",
-            "-t",
-            "sdist",
-        ],
+        [*_BUILD, "-d", str(FOLDER), "-t", "wheel", "-t", "sdist"],
         cwd=ROOT,
         env=os.environ | {"TUBEMQ_NATIVE": "0"},
         check=True,
@@ -167,7 +157,7 @@ def _native_wheel(machine: str) -> Path | None:
         "PATH": f"{_zig()}{os.pathsep}{os.environ['PATH']}",
     }
     done = subprocess.run(
-        [sys.executable, "-m", "hatchling", "build", "-d", str(FOLDER), "-t", "wheel"],
+        [*_BUILD, "-d", str(FOLDER), "-t", "wheel"],
         cwd=ROOT,
         env=os.environ | variables,
         check=False,
@@ -318,7 +308,7 @@ def _archive_works(archive: Path, pure: Path, limit_s: float) -> list[str]:
 
     def work() -> None:
         folder = _unpacked(archive)
-        build = [sys.executable, "-m", "hatchling", "build", "-d", "dist", "-t", "wheel"]
+        build = [*_BUILD, "-d", "dist", "-t", "wheel"]
         _run(build, limit_s, cwd=folder, env=os.environ | {"TUBEMQ_NATIVE": "0"})
         (built,) = (folder / "dist").glob("*.whl")
         if zipfile.ZipFile(built).namelist() != zipfile.ZipFile(pure).namelist():

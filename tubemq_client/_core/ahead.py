@@ -19,6 +19,7 @@ from tubemq_client._core.batch import MessageBatch
 from tubemq_client._core.effects import Deliver
 from tubemq_client._core.parallel_read import Subrange
 from tubemq_client._core.pipeline import WIDTH, Lane, run_one
+from tubemq_client._core.retention import store_of
 from tubemq_client._core.store_read import StoreReads
 from tubemq_client.model import INDEX_ENTRY_BYTES, OffsetRange
 
@@ -144,11 +145,11 @@ class ReadAhead:
     def _next_chunk(self, range_: OffsetRange) -> list[OffsetRange]:
         """Remove the range and those to read along with it, which are the rest of whole stores."""
         chunk = [range_, *islice((one for one in self._expected if one != range_), _CHUNK - 1)]
-        stores = {one.partition.store_key for one in chunk}
+        stores = {store_of(one.partition) for one in chunk}
         chunk += [
             one
             for one in islice(self._expected, 2 * _CHUNK)
-            if one.partition.store_key in stores and one not in chunk
+            if store_of(one.partition) in stores and one not in chunk
         ]
         for one in chunk:
             del self._expected[one]

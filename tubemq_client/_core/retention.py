@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     Find = Callable[[Partition, int, int], Conversation[FoundRecord | None]]
     """`range_end.find_record` in a free group, without a filter."""
 
-__all__ = ["FinishedRange", "SharedRetentionChecks", "first_readable"]
+__all__ = ["FinishedRange", "SharedRetentionChecks", "first_readable", "store_of"]
 
 _LOOKS_BACK = 16_384 * INDEX_ENTRY_BYTES
 """Distance before an offset at which the search begins: more than a fetch of any broker scans, so
@@ -70,24 +70,24 @@ class SharedRetentionChecks:
         """Register ranges that must be read before their stores are asked."""
         for range_ in ranges:
             if range_.entries:
-                store = _store_of(range_.partition)
+                store = store_of(range_.partition)
                 self._left.setdefault(store, set()).add(range_)
                 self._read.setdefault(store, {})
 
     def expects_only(self, ranges: Iterable[OffsetRange]) -> bool:
         """Return whether `ranges`, all of one store, are what is expected of it, and none read."""
         expected = set(ranges)
-        store = _store_of(next(iter(expected)).partition)
+        store = store_of(next(iter(expected)).partition)
         return self._left.get(store) == expected and not self._read[store]
 
     def proved(self, partition: Partition) -> None:
         """Forget what is expected of the partition's store: nothing of it is missing."""
-        self._left.pop(_store_of(partition), None)
-        self._read.pop(_store_of(partition), None)
+        self._left.pop(store_of(partition), None)
+        self._read.pop(store_of(partition), None)
 
     def to_prove(self, read: FinishedRange, *, filtered: bool) -> list[FinishedRange]:
         """Return the ranges to prove now that `read` was read: none while others are expected."""
-        store = _store_of(read.range.partition)
+        store = store_of(read.range.partition)
         if store not in self._left:
             return _unproven_ranges([read])
         left, all_read = self._left[store], self._read[store]
@@ -104,12 +104,12 @@ class SharedRetentionChecks:
 
     def asked(self, partition: Partition) -> None:
         """Forget the reads of the partition's store, unless more of it is expected."""
-        store = _store_of(partition)
+        store = store_of(partition)
         if not self._left.get(store):
             self.proved(partition)
 
 
-def _store_of(partition: Partition) -> tuple[str, int, int]:
+def store_of(partition: Partition) -> tuple[str, int, int]:
     """Return what names a store: a reader may read topics whose stores have the same numbers."""
     return (partition.topic, *partition.store_key)
 

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from tubemq_client import errors
 from tubemq_client._core.batch import RawBatch
 from tubemq_client._core.effects import AwaitAll, PostAll
+from tubemq_client._core.retention import store_of
 from tubemq_client._wire import methods
 from tubemq_client._wire.fetching import size_if_delivering, whole
 from tubemq_client.model import INDEX_ENTRY_BYTES
@@ -130,8 +131,7 @@ class StoreReads:
         """
         by_store: dict[tuple[str, int, int], list[OffsetRange]] = {}
         for range_ in ranges:
-            store_of = (range_.partition.topic, *range_.partition.store_key)
-            by_store.setdefault(store_of, []).append(range_)
+            by_store.setdefault(store_of(range_.partition), []).append(range_)
         stores = []
         for of_store in by_store.values():
             if _is_candidate(of_store) and self.proofs.expects_only(of_store):

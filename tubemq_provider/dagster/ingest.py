@@ -26,7 +26,7 @@ from tubemq_provider.dagster.validation import (
     refuse_unknown,
 )
 from tubemq_provider.engines.function import PlannedWindow
-from tubemq_provider.ingest.arguments import OPTIONS, IngestArguments
+from tubemq_provider.ingest.arguments import IngestArguments, no_destination
 from tubemq_provider.ingest.columns import expected_columns
 from tubemq_provider.ingest.job import IngestJob, Interval
 from tubemq_provider.offsets.file import FileOffsetStore
@@ -331,8 +331,7 @@ def build_consume_asset(
     `options` are those of `build_tubemq_asset` that select records. Raises `ConfigError` at once,
     with every problem.
     """
-    taken = sorted(each for each in options.keys() & OPTIONS.keys() if OPTIONS[each].writes)
-    problems = [f"{each} has no effect: records go nowhere" for each in taken]
+    problems = no_destination(options)
     if not callable(apply_function):
         problems.append("apply_function: it cannot be called")
     if batch_size < 1:

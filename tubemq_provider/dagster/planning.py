@@ -5,7 +5,7 @@ read them, and `commit` records the window as done. Without a commit the next ru
 window again.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack
 from os import PathLike, fspath
 from typing import Any, NamedTuple
@@ -16,8 +16,8 @@ from tubemq_client.errors import ConfigError
 from tubemq_provider.dagster.ingest import Ingest, failing_in_dagsters_terms, window_metadata
 from tubemq_provider.dagster.resource import SourceResource
 from tubemq_provider.dagster.validation import asset_arguments
+from tubemq_provider.ingest.arguments import no_destination
 from tubemq_provider.sinks.factory import sink_for
-from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.spaces import space_of
 
 
@@ -49,6 +49,8 @@ def build_window_ops(
     `options` are arguments of `build_tubemq_asset` that select records of a cursor window. Raises
     `ConfigError` at once, with every problem.
     """
+    if problems := no_destination(options):
+        raise ConfigError(problems, subject=f"ops {name!r}")
     sink = f"markers:{fspath(markers)}"
     given = {"topic": topic, "group": group, "engine": "inline", **options}
     arguments = asset_arguments(name, sink, None, None, given)
@@ -89,8 +91,7 @@ def build_window_ops(
         store = ingest.store(resource, context.instance, name)
         with failing_in_dagsters_terms(max_retries), ExitStack() as stack:
             job = ingest.job(resource, (None, None), stack)
-            _put_back(store, plan)
-            job.use_counts(str(plan["hash"]), records)
+            job.use_counts(store, plan, records)
             result = job.run(
                 store,
                 attempt=f"{context.run_id}-{context.retry_number}",
@@ -102,17 +103,6 @@ def build_window_ops(
         return result.to_document()
 
     return WindowOps(plan, commit)
-
-
-def _put_back(store: Any, plan: Mapping[str, Any]) -> None:
-    """Let the run continue with the planned window, as if an earlier try of it had planned it.
-
-    Raises `ConfigError` if the store has another one.
-    """
-    document = store.load_plan(str(plan["window_id"])) or store.load_task_plan()
-    found = None if document is None else WindowPlan.from_document(document, where="plan")
-    if found is not None and found.hash == plan["hash"]:
-        store.store_task_plan(found.to_document())
 
 
 def _no_tables(*_: Any) -> Any:

@@ -224,14 +224,7 @@ class RocketMQResource(_ClientResource):
         with rocketmq_client.sync.Producer(self.settings()) as producer:
             for each in records:
                 made = message(each) if isinstance(each, bytes) else each
-                receipt = producer.send(
-                    topic,
-                    made.body,
-                    tags=made.tags,
-                    keys=made.keys,
-                    properties=made.properties,
-                    flag=made.flag,
-                )
+                receipt = producer.send(topic, **made._asdict())
                 yield receipt.queue.key, receipt.offset
 
 

@@ -186,9 +186,7 @@ class InlineEngine(Engine):
     def _schema(self) -> pa.Schema:
         """Schema of the written files."""
         if self._decoder is not None:
-            if self._following is not None:
-                return reduced_schema(self._decoder.schema, self._following)
-            return self._decoder.schema
+            return reduced_schema(self._decoder.schema, self._following)
         return self._raw_schema
 
     @cached_property

@@ -23,7 +23,15 @@ from tubemq_provider.files.partitioned import staged_writer
 from tubemq_provider.files.quarantine import CORRUPT_FILE, QuarantineFile
 from tubemq_provider.files.writer import with_file_parts
 from tubemq_provider.rows.decoding import BadRecords, RowDecoder, window_decoder
-from tubemq_provider.rows.routing import GROUP_BYTES, NOWHERE, TableRows, Unrouted, combined
+from tubemq_provider.rows.routing import (
+    FILE_BYTES,
+    GROUP_BYTES,
+    NOWHERE,
+    ROW_GROUP_BYTES,
+    TableRows,
+    Unrouted,
+    combined,
+)
 from tubemq_provider.sinks.routed import Route, RoutedSink, TableStaging, refuse_other_rows
 from tubemq_provider.sources.base import ExpectingReader, RecordReader, Source
 from tubemq_provider.windows.errors import WindowError
@@ -40,9 +48,6 @@ if TYPE_CHECKING:
 
 __all__ = ["RoutedEngine"]
 
-_ROW_GROUP_BYTES: Final = 4 * 1024 * 1024
-"""Pending rows of one table; all tables of a window have theirs in memory."""
-_FILE_BYTES: Final = 128 * 1024 * 1024
 _CLOSING: Final = 4
 """Files that are finished at a time."""
 
@@ -68,7 +73,7 @@ class RoutedEngine(Engine):
         self._columns = columns_of(kind)
         self._corrupt = QuarantineFile() if corrupt is None else corrupt
         self._corrupt_records = corrupt_records
-        self._target_file_bytes = target_file_bytes or _FILE_BYTES
+        self._target_file_bytes = target_file_bytes or FILE_BYTES
         self._compression = compression
         self._cancelled = threading.Event()
         sink.routes.division.check(self._columns)
@@ -263,7 +268,7 @@ class _TableWriter(TableRows):
                     staging.partition_by,
                     staging.field_ids,
                     target_bytes=target_bytes,
-                    row_group_bytes=_ROW_GROUP_BYTES,
+                    row_group_bytes=ROW_GROUP_BYTES,
                     compression=compression,
                     columns=self._columns,
                 )

@@ -29,6 +29,7 @@ from tubemq_provider.files.footers import fact_from_json
 from tubemq_provider.files.locations import LocalLocation, Location, location_at, location_of
 from tubemq_provider.files.writer import FilePart, with_file_parts
 from tubemq_provider.rows.changes.reduction import reduced_schema
+from tubemq_provider.rows.routing import FILE_BYTES
 from tubemq_provider.sinks.factory import sink_word
 from tubemq_provider.sinks.routed import Route, RoutedSink, TableStaging, refuse_other_rows
 from tubemq_provider.spark.routed_write_tasks import (
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
 
 __all__ = ["RoutedWrite"]
 
-_FILE_BYTES: Final = 128 * 1024 * 1024
 _PIECE_BYTES: Final = 1024 * 1024
 _WILD: Final = frozenset("*?[")
 _LAYOUTS: Final[Mapping[str, Layout]] = {"delta": "values", "iceberg": "columns"}
@@ -81,7 +81,7 @@ class RoutedWrite:
         self._columns = columns_of(kind)
         self._kind = kind
         self._quarantine = quarantine
-        self._target_bytes = target_bytes or _FILE_BYTES
+        self._target_bytes = target_bytes or FILE_BYTES
         self._routes = sink.routes.routes
         self._task: RoutedWriteTask | None = None
         self._in_place: set[str] = set()
@@ -162,9 +162,7 @@ class RoutedWrite:
     def _check_columns(self, table: TableStaging, route: Route) -> None:
         decoder = decoder_of(route, self._columns)
         schema = self._columns.arrow_schema(self._columns.names)
-        schema = schema if decoder is None else decoder.schema
-        if route.following is not None:
-            schema = reduced_schema(schema, route.following)
+        schema = reduced_schema(schema if decoder is None else decoder.schema, route.following)
         if table.failed is None:
             self._sink.guard(table, lambda: table.sink.check_columns(schema))
 

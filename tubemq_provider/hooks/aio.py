@@ -24,7 +24,7 @@ from tubemq_provider.sources.tubemq.space import SPACE
 from tubemq_provider.windows.lag import Lag, lag_between
 
 if TYPE_CHECKING:
-    from tubemq_client import ClientSettings, Partition, TopicMetadata
+    from tubemq_client import Partition, TopicMetadata
     from tubemq_provider.windows.spaces import Ends
 
 __all__ = ["SHARE_OF_POLL", "SourceAsyncHook", "TubeMQAsyncHook", "async_hook"]
@@ -69,7 +69,7 @@ class TubeMQAsyncHook(AsyncClusterHook[ConnectionConfig]):
 
     def connected(self) -> AbstractAsyncContextManager[Metadata]:
         """Return a look-up client on connections that this loop shares per cluster."""
-        return Connected(self._settings, Session, Metadata)
+        return Connected(self.settings, Session, Metadata)
 
     def member(
         self, group: str, topics: Mapping[str, Sequence[str]], **options: Any
@@ -79,12 +79,8 @@ class TubeMQAsyncHook(AsyncClusterHook[ConnectionConfig]):
         `options` are those of `Consumer`. The member leaves the group when the context ends.
         """
         return Connected(
-            self._settings, Session, lambda session: Consumer(session, group, topics, **options)
+            self.settings, Session, lambda session: Consumer(session, group, topics, **options)
         )
-
-    async def _settings(self) -> ClientSettings:
-        settings: ClientSettings = await self.settings()
-        return settings
 
     async def topic(self, topic: str, group: str | None = None) -> TopicMetadata:
         """Return brokers and partitions of `topic`. Raises `errors.UnknownTopic`, network
@@ -135,7 +131,7 @@ class TubeMQAsyncHook(AsyncClusterHook[ConnectionConfig]):
         The master is asked as often as the brokers while one of the `needed` partitions (empty: of
         all) may not be subscribed.
         """
-        looks, known = looks_at(await self._settings()), ("topic", topic)
+        looks, known = looks_at(await self.settings()), ("topic", topic)
 
         async def look() -> tuple[TopicMetadata, Mapping[Partition, Ends]]:
             async with self.connected() as client:

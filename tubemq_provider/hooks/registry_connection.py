@@ -24,14 +24,7 @@ def open_registries(
     specs: Iterable[DecodeSpec | None], connection: Callable[[str], Connection]
 ) -> None:
     """Register the registry of each spec that names one. Raises `ConfigError`."""
-    names = {
-        one.schema_registry
-        for spec in specs
-        if spec is not None
-        for one in (spec, spec.then)
-        if one is not None and one.schema_registry is not None
-    }
-    for name in sorted(names):
+    for name in sorted({name for spec in specs if spec is not None for name in spec.registries}):
         found = connection(name)
         if not found.host:
             raise ConfigError(f"connection {name!r} has no host", subject="schema_registry")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from rocketmq_client import aio, errors
 from rocketmq_client.config import ClientConfig
-from rocketmq_client.model import Queue, ReaderSettings
+from rocketmq_client.model import Queue
 from rocketmq_client.sync import Admin, Consumer, Metadata, Producer, PullConsumer, RangeReader
 from tubemq_client.model import address_text
 from tubemq_provider.hooks._base import AsyncClusterHook, ClusterHook
@@ -91,11 +91,7 @@ class RocketMQAsyncHook(AsyncClusterHook[RocketMQConnection]):
 
     def connected(self) -> AbstractAsyncContextManager[aio.Metadata]:
         """Return a look-up client on connections that this loop shares per cluster."""
-        return Connected(self._settings, aio.Session, aio.Metadata)
-
-    async def _settings(self) -> ClientSettings:
-        settings: ClientSettings = await self.settings()
-        return settings
+        return Connected(self.settings, aio.Session, aio.Metadata)
 
 
 class RocketMQHook(ClusterHook[RocketMQConnection]):
@@ -226,8 +222,7 @@ class RocketMQHook(ClusterHook[RocketMQConnection]):
         """Yield every record of `range_` once; `policy` are options of `RangeReader`: tags …"""
         name = reader_group(self._group(group))
         settings = self.get_settings()
-        own = settings.reading() if isinstance(settings, ReaderSettings) else {}
-        with RangeReader(settings, group=name, **{**own, **policy}) as reader:
+        with RangeReader(settings, group=name, **{**settings.reading(), **policy}) as reader:
             for batch in reader.read(range_):
                 yield from batch.messages()
 
@@ -235,14 +230,7 @@ class RocketMQHook(ClusterHook[RocketMQConnection]):
         """Send records one by one, delayed ones too, and yield receipts in order."""
         with Producer(self.get_settings()) as client:
             for record in records:
-                yield client.send(
-                    topic,
-                    record.body,
-                    tags=record.tags,
-                    keys=record.keys,
-                    properties=record.properties,
-                    flag=record.flag,
-                )
+                yield client.send(topic, **record._asdict())
 
     def test_connection(self) -> tuple[bool, str]:
         """List the brokers of a name server, and contact each master."""

@@ -233,8 +233,8 @@ class TubeMQHook(ClusterHook[ConnectionConfig]):
 
         settings = self.get_settings()
         read_from(self, range_.partition.topic, self._group(group))
-        own = settings.reading() if isinstance(settings, ReaderSettings) else {}
-        with RangeReader(settings, group=self._group(group), **{**own, **policy}) as reader:
+        options = {**settings.reading(), **policy}
+        with RangeReader(settings, group=self._group(group), **options) as reader:
             for batch in reader.read(range_):
                 yield from batch.messages()
 

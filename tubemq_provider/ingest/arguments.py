@@ -6,11 +6,11 @@ is refused rather than ignored. Opens nothing.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import fields
 from datetime import datetime, timedelta
 from importlib import import_module
-from typing import Any
+from typing import Any, Final
 
 from tubemq_client import errors
 from tubemq_provider.extensions import BUILT_IN, is_known, options_problems
@@ -34,10 +34,12 @@ from tubemq_provider.windows.spaces import FIRST_SOURCE, space_of
 
 __all__ = [
     "OPTIONS",
+    "WRITING",
     "IngestArguments",
     "InitialPosition",
     "begins_at_end",
     "names_with_latest",
+    "no_destination",
     "sink_template_problems",
 ]
 
@@ -265,9 +267,17 @@ class IngestArguments(IngestFields):
 
 OPTIONS = options_of(IngestArguments)
 """The table: every option of an ingest by its name."""
+WRITING: Final = frozenset(name for name, option in OPTIONS.items() if option.writes)
+"""Options about the destination, which do not apply to windows without one."""
 
 _INEXACT = ("timeline", "history", "message_time", "store_time")
 _SAME_FOR_ALL_RUNS = {"var", "conn", "dag", "task"}
+
+
+def no_destination(given: Iterable[str]) -> list[str]:
+    """Return problems of options that are given for windows whose records go nowhere."""
+    taken = sorted(WRITING.intersection(given))
+    return [f"{name} has no effect: records go nowhere" for name in taken]
 
 
 def sink_template_problems(arguments: Mapping[str, Any]) -> list[str]:

@@ -48,9 +48,7 @@ def expected_columns(arguments: IngestArguments, source: str) -> pa.Schema | Non
     from tubemq_provider.rows.decoding import RowDecoder
 
     try:
-        schema = RowDecoder(spec, records).schema
-        if arguments.following is not None:
-            schema = reduced_schema(schema, arguments.following)
+        schema = reduced_schema(RowDecoder(spec, records).schema, arguments.following)
         return schema_in_file(schema)
     except (ConfigError, MissingExtraError):
         # Decoded elsewhere, with the modules and packages there; otherwise the engine reports it.

@@ -16,7 +16,12 @@ from tubemq_provider.ingest.validation import is_template
 if TYPE_CHECKING:
     from tubemq_provider.ingest.fields import IngestFields
 
-__all__ = ["engine_problems"]
+__all__ = ["REGISTRY_NEEDS_INLINE", "engine_problems"]
+
+REGISTRY_NEEDS_INLINE: Final = (
+    "decode: schema_registry needs engine='inline', whose process asks the registry; for others "
+    "list the schemas in 'schemas'"
+)
 
 _DEPLOY: Final = "spark.submit.deployMode"
 _MASTER: Final = "spark.master"
@@ -44,10 +49,7 @@ def engine_problems(arguments: IngestFields) -> list[str]:
             "this machine (client)"
         )
     if arguments.engine != "inline" and _names_registry(arguments.decode):
-        problems.append(
-            "decode: schema_registry needs engine='inline', whose process asks the registry; for "
-            "others list the schemas in 'schemas'"
-        )
+        problems.append(REGISTRY_NEEDS_INLINE)
     return [*problems, *_of_direct_write(arguments), *_of_spark(arguments)]
 
 

@@ -26,7 +26,7 @@ from tubemq_provider.sinks.routed import RoutedSink
 from tubemq_provider.sources.base import ConfigurableSource, LetterSource
 from tubemq_provider.windows.canonical import in_utc
 from tubemq_provider.windows.errors import WindowError
-from tubemq_provider.windows.plan import WindowScope
+from tubemq_provider.windows.plan import WindowPlan, WindowScope
 from tubemq_provider.windows.planning.boundary_book import retired_brokers
 from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
 from tubemq_provider.windows.planning.read_limits import ByteBudget
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from tubemq_provider.sources.base import RecordReader, Source
-    from tubemq_provider.windows.plan import WindowPlan
     from tubemq_provider.windows.protocols import (
         Document,
         Engine,
@@ -213,15 +212,34 @@ class IngestJob:
         self._engine = engine = FunctionEngine(function, open_reader)
         return engine
 
-    def written(self, window_id: str) -> WindowPlan | None:
-        """Return the plan of a window in the sink, or None."""
-        marker = self._sink.marker(window_id)
-        return None if marker is None else marker.plan
-
-    def use_counts(self, plan_hash: str, records: Mapping[str, int], size: int = 0) -> None:
-        """Use counts of a window that was read elsewhere, identified by its hash, instead of
-        reading."""
+    def use_counts(
+        self,
+        store: OffsetStore,
+        planned: Mapping[str, Any],
+        records: Mapping[str, int],
+        size: int = 0,
+    ) -> None:
+        """Use counts of the `planned` window (see `Planned.document`), which was read elsewhere,
+        instead of reading; the run goes on as if an earlier try of its task had planned it."""
+        plan_hash = str(planned["hash"])
+        plan = self._stored_plan(store, str(planned["window_id"]), plan_hash)
+        if plan is not None:
+            store.store_task_plan(plan.to_document())
         self._engine = ReportedEngine(plan_hash, records, size)
+
+    def _stored_plan(self, store: OffsetStore, window_id: str, plan_hash: str) -> WindowPlan | None:
+        """Return the plan of that hash from an earlier try, the planning task or the sink.
+
+        None for a claim: the run knows those.
+        """
+        for load in (store.load_task_plan, lambda: store.load_plan(window_id)):
+            document = load()
+            if document is not None:
+                plan = WindowPlan.from_document(document, where="plan")
+                if plan.hash == plan_hash:
+                    return plan
+        marker = self._sink.marker(window_id)
+        return marker.plan if marker is not None and marker.plan.hash == plan_hash else None
 
     def may_suspend(self) -> None:
         """Let `run` raise `Suspended` as soon as the engine's work needs no waiting process.

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tubemq_client.errors import ConfigError
 from tubemq_client.json_text import load_unique_json
+from tubemq_provider.ingest.engine_arguments import REGISTRY_NEEDS_INLINE
 from tubemq_provider.ingest.following import decoding_of, following_of, following_problems
 from tubemq_provider.ingest.options import FOLLOWING_SINKS, TABLE_SINKS
 from tubemq_provider.rows.spec import CHANGES, DecodeSpec
@@ -58,17 +59,11 @@ def routes_problems(arguments: IngestFields) -> list[str]:
         problems += [f"routes: {problem}" for problem in error.problems]
     else:
         problems += [
-            f"routes: {route.pattern!r}: decode: schema_registry needs engine='inline', whose "
-            "process asks the registry; for others list the schemas in 'schemas'"
+            f"routes: {route.pattern!r}: {REGISTRY_NEEDS_INLINE}"
             for route in routes.routes
-            if arguments.engine != "inline" and route.decode is not None
-            if _registry_of(route.decode)
+            if arguments.engine != "inline" and route.decode is not None and route.decode.registries
         ]
     return problems
-
-
-def _registry_of(spec: DecodeSpec) -> str | None:
-    return spec.schema_registry or (None if spec.then is None else _registry_of(spec.then))
 
 
 def parse_routes(

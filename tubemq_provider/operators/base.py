@@ -47,7 +47,7 @@ from tubemq_provider.links import (
     TubeMQSparkLink,
     TubeMQTopicLink,
 )
-from tubemq_provider.operators.clear_detection import is_cleared, is_retried, run_clears
+from tubemq_provider.operators.clear_detection import is_cleared, is_retried, run_clears, try_number
 from tubemq_provider.operators.deferring import TryState
 from tubemq_provider.rendered import RefusesEmptyRendering
 from tubemq_provider.task_arguments import check_literals, is_mapped, is_template, near_names, parse
@@ -287,13 +287,9 @@ class IngestOperator(RefusesEmptyRendering, BaseOperator):
 
     def _earlier_plan(self, context: Context, store: TaskStore) -> tuple[int, str, str] | None:
         """Return number, id and hash of the window that an earlier try planned, for the log."""
-        number = self._try_number(context)
+        number = try_number(context)
         plan = store.load_task_plan() if number > 1 else None
         return None if plan is None else (number, str(plan.get("id")), str(plan.get("hash")))
-
-    @staticmethod
-    def _try_number(context: Context) -> int:
-        return int(getattr(context["ti"], "try_number", 1) or 1)
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:  # noqa: ARG002
         """Return the topic as input and the sink's data as output, with rows and bytes.

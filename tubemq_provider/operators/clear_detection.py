@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-__all__ = ["is_cleared", "is_retried", "most_tries", "run_clears"]
+__all__ = ["is_cleared", "is_retried", "most_tries", "run_clears", "try_number"]
 
 _NOTE: Final = "clear"
 """Key of the task's state: the clears so far, and the plan that was stored before the last one."""
@@ -27,6 +27,11 @@ def most_tries(context: Mapping[str, Any]) -> int | None:
     return max_tries if isinstance(max_tries, int) else None
 
 
+def try_number(context: Mapping[str, Any]) -> int:
+    """Return the number of the try, counted from 1."""
+    return int(getattr(context["ti"], "try_number", 1) or 1)
+
+
 def is_cleared(context: Mapping[str, Any], retries: int | None) -> bool:
     """Return True if the task instance, or another one of its run, was cleared.
 
@@ -41,7 +46,7 @@ def is_retried(
 ) -> bool:
     """Return True if an earlier try began what this one goes on with: one since the last clear, if
     the task was cleared, that has stored another plan than was there before (`plan_hash`)."""
-    if int(getattr(context["ti"], "try_number", 1) or 1) <= 1:
+    if try_number(context) <= 1:
         return False
     if not is_cleared(context, retries):
         return True

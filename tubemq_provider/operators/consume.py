@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from tubemq_client.errors import ConfigError
 from tubemq_provider._airflow import determine_kwargs
-from tubemq_provider.ingest.arguments import OPTIONS, IngestArguments
+from tubemq_provider.ingest.arguments import IngestArguments, no_destination
 from tubemq_provider.ingest.options import parameters, takes
 from tubemq_provider.operators.base import IngestOperator, template_fields_of
 
@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from tubemq_provider.offsets.registry import TaskStore
 
 __all__ = ["TubeMQConsumeOperator", "TubeMQWindowOperator"]
-
-TAKEN: Final = frozenset(name for name, option in OPTIONS.items() if option.writes)
-"""Arguments of the ingest operator about the destination, which do not apply here."""
 
 
 class TubeMQWindowOperator(IngestOperator):
@@ -48,7 +45,7 @@ class TubeMQWindowOperator(IngestOperator):
     @takes(IngestArguments, options)
     def __init__(self, *, markers: str | None = None, mode: str = "cursor", **kwargs: Any) -> None:
         sink = kwargs.pop("sink", None)  # passed when a task is mapped or copied
-        problems = [f"{name} has no effect: records go nowhere" for name in TAKEN & kwargs.keys()]
+        problems = no_destination(kwargs)
         if (markers is None) == (sink is None):
             problems.append("markers is needed: where done windows are noted, as '/lake/done'")
         if problems:

@@ -45,6 +45,7 @@ from tubemq_provider.task_arguments import (
 )
 from tubemq_provider.windows.cursor import is_by_hand, newer_position
 from tubemq_provider.windows.lag import lag_between
+from tubemq_provider.windows.plan import named_group
 from tubemq_provider.windows.planning.retention import away_of
 from tubemq_provider.windows.protocols import ClaimStore, Document
 from tubemq_provider.windows.spaces import FIRST_SOURCE, OffsetSpace, space_of
@@ -176,8 +177,7 @@ class TubeMQOffsetsOperator(RefusesEmptyRendering, BaseOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Run the action and report position and lag."""
-        kind = "" if self.source == FIRST_SOURCE else f"{self.source}:"
-        named = f"{kind}{self.cluster}/{self.topic}/{self.group}"
+        named = named_group(self.source, self.cluster, self.topic, self.group)
         show = f"airflow tubemq offsets show {named}"
         about = ErrorContext(self.tubemq_conn_id, self.topic, self.group, show)
         with fatal_errors_fail_the_task(self.log, about=about):

@@ -18,10 +18,9 @@ from tubemq_provider._airflow import AirflowSkipException, DownstreamTasksSkippe
 from tubemq_provider.assets import sink_asset, without
 from tubemq_provider.hooks.failures import fatal_errors_fail_the_task
 from tubemq_provider.hooks.metrics import count_window
-from tubemq_provider.ingest.arguments import IngestArguments
+from tubemq_provider.ingest.arguments import WRITING, IngestArguments
 from tubemq_provider.operators.announce import announce
-from tubemq_provider.operators.consume import TAKEN, TubeMQWindowOperator
-from tubemq_provider.windows.plan import WindowPlan
+from tubemq_provider.operators.consume import TubeMQWindowOperator
 from tubemq_provider.windows.spaces import space_of
 
 if TYPE_CHECKING:
@@ -127,7 +126,7 @@ class TubeMQPlanWindowOperator(TubeMQWindowOperator):
 
         See `TubeMQCommitWindowOperator` for `records`.
         """
-        excluded = (TAKEN - {"sink"}) | {"skip_if_empty", "source"}
+        excluded = (WRITING - {"sink"}) | {"skip_if_empty", "source"}
         names = {*IngestArguments.model_fields, "policies", "tubemq_conn_id"} - excluded
         same = {name: getattr(self, name) for name in sorted(names) if hasattr(self, name)}
         return TubeMQCommitWindowOperator(
@@ -195,10 +194,7 @@ class TubeMQCommitWindowOperator(TubeMQWindowOperator):
                 f"records is {self.records!r}, not counts by partition such as {{'1:0': 100}}",
                 subject="arguments",
             )
-        stored = _stored_plan(store, job, str(plan["window_id"]), str(plan["hash"]))
-        if stored is not None:
-            store.store_task_plan(stored.to_document())
-        job.use_counts(str(plan["hash"]), dict(self.records), int(self.size))
+        job.use_counts(store, plan, dict(self.records), int(self.size))
 
 
 def _not_to_run(context: Context) -> list[str]:
@@ -209,23 +205,6 @@ def _not_to_run(context: Context) -> list[str]:
         for behind in task.downstream_list
         if not behind.is_teardown and behind.trigger_rule not in _RUN_ANYWAY
     )
-
-
-def _stored_plan(
-    store: TaskStore, job: IngestJob, window_id: str, plan_hash: str
-) -> WindowPlan | None:
-    """Return the plan of that hash from an earlier try, the planning task or the sink.
-
-    None for a claim: the run knows those.
-    """
-    for load in (store.load_task_plan, lambda: store.load_plan(window_id)):
-        document = load()
-        if document is not None:
-            plan = WindowPlan.from_document(document, where="plan")
-            if plan.hash == plan_hash:
-                return plan
-    published = job.written(window_id)
-    return published if published is not None and published.hash == plan_hash else None
 
 
 def _document(planned: Planned) -> dict[str, Any]:

@@ -83,7 +83,6 @@ class AvroBodies:
 
     def _read_by_id(self, bodies: pa.BinaryArray) -> Decoded:
         """Read the bodies of each schema id together, and restore the order of the records."""
-
         by_id: dict[int, list[int]] = {}
         bad: list[BadBody] = []
         for place, body in enumerate(bodies.to_pylist()):
@@ -256,6 +255,7 @@ class _Mapping:
     def resolved(self, decoded: Decoded) -> Decoded:
         """Return the rows of a writer's bodies with the reader's columns; bad are bodies with a
         value that the reader's field does not have."""
+        import pyarrow.compute as pc
 
         rows, bad = decoded.rows, dict[int, str]()
         for name, resolution in self._resolutions.items():
@@ -265,7 +265,7 @@ class _Mapping:
                     bad.setdefault(place, f"field {name!r} is null, and in 'schema' it is not")
             for symbol, default in resolution.symbols.items():
                 if default is None:
-                    for place in _places(_equals(column, symbol)):
+                    for place in _places(pc.equal(column, symbol)):
                         bad.setdefault(
                             place, f"field {name!r}: {symbol!r} is no symbol in 'schema'"
                         )
@@ -300,14 +300,8 @@ class _Mapping:
         column = rows.column(self._sources[name])
         for symbol, default in self._resolutions[name].symbols.items():
             if default is not None:
-                column = pc.if_else(_equals(column, symbol), default, column)
+                column = pc.if_else(pc.equal(column, symbol), default, column)
         return column
-
-
-def _equals(column: pa.Array, text: str) -> pa.Array:
-    import pyarrow.compute as pc
-
-    return pc.equal(column, text)
 
 
 def _places(mask: pa.Array) -> list[int]:

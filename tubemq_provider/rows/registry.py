@@ -155,7 +155,6 @@ class FramedBodies:
 
     def decode(self, records: pa.RecordBatch) -> Decoded:
         """See `BodyDecoder`. Raises `RegistryUnavailable`."""
-
         registry = registry_of(self._name)
         places: list[int] = []
         bodies: list[bytes] = []

@@ -27,8 +27,10 @@ if TYPE_CHECKING:
     from tubemq_provider.windows.following import Following
 
 __all__ = [
+    "FILE_BYTES",
     "GROUP_BYTES",
     "NOWHERE",
+    "ROW_GROUP_BYTES",
     "Division",
     "TableRows",
     "Unrouted",
@@ -38,6 +40,10 @@ __all__ = [
 
 GROUP_BYTES: Final = 16 * 1024 * 1024
 """Bodies that are read before they are divided, so that a table gets few and large batches."""
+ROW_GROUP_BYTES: Final = 4 * 1024 * 1024
+"""Pending rows of one table; all tables of a window, or a task, have theirs in memory."""
+FILE_BYTES: Final = 128 * 1024 * 1024
+"""Size of the files of a table, unless the user chooses another."""
 NOWHERE: Final = "\0"
 """Value of change records that are of no table, such as heartbeats."""
 
@@ -181,7 +187,6 @@ class TableRows:
         if following is not None:
             self._reducer = Reducer(self.schema, following)
             self.schema = self._reducer.schema
-        self._following = following
         self.read = dict.fromkeys(keys, 0)
         self.rows = dict(self.read)
         self.bytes = 0

@@ -160,6 +160,12 @@ class DecodeSpec:
         """True while the schema is to be inferred from the first records."""
         return self.format in INFERRED and self.schema is None
 
+    @property
+    def registries(self) -> frozenset[str]:
+        """Connection ids of the schema registries of the bodies, packed ones too."""
+        specs = (self,) if self.then is None else (self, self.then)
+        return frozenset(spec.schema_registry for spec in specs if spec.schema_registry)
+
     @classmethod
     def judge(cls, option: str | Mapping[str, Any]) -> list[str]:
         """Return the problems of a spec that can be found without reading a file."""

@@ -124,9 +124,9 @@ class TubeMQPartitionReadySensor(TubeMQSensor):
         if arguments.source == FIRST_SOURCE:
             missing, ends = self._at_brokers(arguments, until)
         else:
-            group = self._look_up_group(arguments)
-            stable = arguments.end == "stable"
-            known = self.hook.reachable_ends(arguments.topic, group, stable=stable)
+            hook, stable = self.hook, arguments.end == "stable"
+            group = _look_up_group(arguments, hook)
+            known = hook.reachable_ends(arguments.topic, group, stable=stable)
             partitions = _partitions_of(arguments, until, known)
             missing = [each.key for each in partitions if each not in known]
             ends = {each: known[each] for each in partitions if each in known}
@@ -144,7 +144,7 @@ class TubeMQPartitionReadySensor(TubeMQSensor):
     ) -> tuple[list[str], Mapping[Any, Ends]]:
         """Return partitions of TubeMQ that cannot be subscribed to, or the ends of all."""
         hook = self.hook
-        group = self._look_up_group(arguments)
+        group = _look_up_group(arguments, hook)
         with hook.get_conn() as client:
             metadata = client.topic(arguments.topic, group)
             partitions = _partitions_of(arguments, until, metadata.partitions)
@@ -159,11 +159,6 @@ class TubeMQPartitionReadySensor(TubeMQSensor):
                 metadata=metadata,
             )
 
-    def _look_up_group(self, arguments: ReadyArguments) -> str:
-        if arguments.group is None and arguments.source == FIRST_SOURCE:
-            return self.hook.config.default_group or _LOOKUP_GROUP
-        return arguments.group or _LOOKUP_GROUP
-
     def trigger(self) -> TubeMQOffsetTrigger:
         """Return a trigger that fires when the partitions exist and their ends reach the
         offsets."""
@@ -171,7 +166,7 @@ class TubeMQPartitionReadySensor(TubeMQSensor):
 
         arguments = parse(ReadyArguments, self._arguments())
         return TubeMQOffsetTrigger(
-            group=self._look_up_group(arguments),
+            group=_look_up_group(arguments, self.hook),
             until=arguments.until(),
             partitions=list(arguments.partitions or ()),
             tubemq_conn_id=self.tubemq_conn_id,
@@ -188,6 +183,12 @@ class TubeMQPartitionReadySensor(TubeMQSensor):
             "lag": lag.total,
             "lag_by_store": dict(lag.stores),
         }
+
+
+def _look_up_group(arguments: ReadyArguments, hook: Any) -> str:
+    if arguments.group is None and arguments.source == FIRST_SOURCE:
+        return hook.config.default_group or _LOOKUP_GROUP
+    return arguments.group or _LOOKUP_GROUP
 
 
 def _partitions_of(

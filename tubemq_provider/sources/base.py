@@ -142,7 +142,7 @@ class ConfigurableSource(Protocol):
     """Source whose client has options that a task may choose."""
 
     def configure(self, options: Mapping[str, Any]) -> None:
-        """Lay a task's `consumer_config` over the settings, before anything is asked.
+        """Apply a task's `consumer_config` to the settings, before a broker is asked.
 
         Raises `ConfigError` with every problem.
         """

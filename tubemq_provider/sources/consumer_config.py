@@ -1,4 +1,4 @@
-"""Options of a task's `consumer_config`: judged by the client's own model, laid over the settings.
+"""Options of a task's `consumer_config`: judged by the client's own model, applied to the settings.
 
 A kind of source that takes them has `CONSUMER`, a `ConsumerOptions`, in its module `source`. What
 the connection or another argument says is refused here, with the place to say it. This module must

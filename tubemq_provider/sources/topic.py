@@ -69,7 +69,7 @@ class TopicSource(Generic[SettingsT, WitnessT]):
         return self._group
 
     def configure(self, options: Mapping[str, Any]) -> None:
-        """Lay a task's `consumer_config` over the settings, before anything is asked.
+        """Apply a task's `consumer_config` to the settings, before a broker is asked.
 
         Raises `ConfigError` with every problem.
         """

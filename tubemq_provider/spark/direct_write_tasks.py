@@ -205,8 +205,8 @@ class DirectWriteReader(SplitsWriter):
         schema = columns.arrow_schema(self._options.columns) if decoder is None else decoder.schema
         data, text = location, self._order.following
         following = None if text is None else Following.from_json(text)
+        schema = reduced_schema(schema, following)
         if following is not None:
-            schema = reduced_schema(schema, following)
             data = location_at(f"{self._order.directory}/{SLICES}", self._storage)
         rows: list[TaskCommit] = []
         by, ids = self._order.partition_by, self._order.field_ids

@@ -26,6 +26,7 @@ from tubemq_provider.rows.decoding import BadRecords, RowDecoder, window_decoder
 from tubemq_provider.rows.routing import (
     GROUP_BYTES,
     NOWHERE,
+    ROW_GROUP_BYTES,
     Division,
     TableRows,
     Unrouted,
@@ -57,8 +58,6 @@ OPTION: Final = "routed_write"
 """Name of the option that holds a `RoutedWriteTask` as JSON."""
 NEW_TABLES: Final = "_routes"
 """Directory, in the place of the whole window, of files whose table the driver did not know."""
-_ROW_GROUP_BYTES: Final = 4 * 1024 * 1024
-"""Pending rows of one table; a task has those of all its tables in memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,10 +309,11 @@ class _Tables:
         self, route: int, value: str, item: SplitPartition, open_files: ExitStack
     ) -> _TaskRows:
         """Return the rows of the table of a value."""
-        key, following = self.order.key_of(route, value), self.order.routes[route].follows()
-        known = self._open if following is None else self._slices
+        key, chosen = self.order.key_of(route, value), self.order.routes[route]
+        known = self._open if chosen.following is None else self._slices
         if key not in known:
             head: dict[str, Any] = {"route": route, "key": key}
+            following = chosen.follows()
             if following is not None:
                 head |= {"partition": item.split.range.partition.key}
                 head |= {"start": item.split.range.start}
@@ -368,7 +368,7 @@ class _Tables:
                     PartitionBy.from_json(by) if by else None,
                     FieldIds.from_json(ids) if ids else None,
                     target_bytes=self.order.target_bytes,
-                    row_group_bytes=_ROW_GROUP_BYTES,
+                    row_group_bytes=ROW_GROUP_BYTES,
                     columns=self.columns,
                 )
             )

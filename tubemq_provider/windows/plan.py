@@ -96,13 +96,18 @@ class WindowScope:
     @property
     def asset(self) -> str:
         """Name of the group in commands; the first kind of source has no prefix."""
-        kind = "" if self.source == FIRST_SOURCE else f"{self.source}:"
-        return f"{kind}{self.cluster}/{self.topic}/{self.group}"
+        return named_group(self.source, self.cluster, self.topic, self.group)
 
     @property
     def space(self) -> OffsetSpace:
         """Offset space of the source."""
         return space_of(self.source)
+
+
+def named_group(source: str, cluster: str, topic: str, group: str) -> str:
+    """Return the name of a group in commands; the first kind of source has no prefix."""
+    kind = "" if source == FIRST_SOURCE else f"{source}:"
+    return f"{kind}{cluster}/{topic}/{group}"
 
 
 def cursor_window_id(seq: int, scope_hash: str) -> str:

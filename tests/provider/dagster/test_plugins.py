@@ -121,7 +121,7 @@ def test_a_source_of_a_plugin_has_assets_sensors_checks_and_upkeep(
         config = {"offsets": '{"north.0": 3, "south.0": 0}'}
         assert run(upkeep, {"ops": {"change": {"config": config}}}, lines=lines).success
         assert metadata(dg.materialize([asset], **given))["records"] == 1
-        assert texts(lake) == ["a", "b", "c", "c"], "read again, as somebody has asked for"
+        assert texts(lake) == ["a", "b", "c", "c"], "the second run reads the window again"
 
 
 def test_mistakes_are_listed_when_definitions_are_loaded(topic: Path, lake: Path) -> None:
@@ -201,6 +201,11 @@ def test_a_planned_window_is_read_by_other_ops_and_committed(
     assert plans[0]["ranges"] == {"north.0": [0, 2], "south.0": [0, 1]}
     assert run(whole, lines=lines).success
     assert len(plans) == 1, "there is nothing to read, and what comes after is skipped"
+
+
+def test_ops_refuse_options_of_writing(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="partition_by has no effect: records go nowhere"):
+        build_window_ops("lines", markers=tmp_path / "done", partition_by=["day"], **LINES)
 
 
 def test_a_component_is_loaded_from_yaml_and_its_mistakes_are_listed(

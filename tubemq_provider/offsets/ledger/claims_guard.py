@@ -15,7 +15,9 @@ from tubemq_client.errors import ConfigError
 from tubemq_provider.offsets.chunking import chunk_names, join
 from tubemq_provider.offsets.ledger.envelope import CURSOR, PIECE, PREFIX
 from tubemq_provider.windows.errors import DocumentError
+from tubemq_provider.windows.plan import named_group
 from tubemq_provider.windows.planning.claims import windows_beyond
+from tubemq_provider.windows.spaces import FIRST_SOURCE
 
 __all__ = ["refuse_claims"]
 
@@ -53,8 +55,9 @@ def _way_out(value: dict[str, Any], book: dict[str, Any]) -> str:
     """Return other advice. Deleting the key helps only without a ledger, which keeps its cursor."""
     if value.get("ledger") == 1:
         plans = [claim.get("plan", {}) for claim in book.get("pending", {}).values()]
-        kind = next((f"{plan['source']}:" for plan in plans if "source" in plan), "")
-        asset = quote(f"{kind}{'/'.join(str(book.get(k)) for k in ('cluster', 'topic', 'group'))}")
+        source = next((plan["source"] for plan in plans if "source" in plan), FIRST_SOURCE)
+        names = [str(book.get(name)) for name in ("cluster", "topic", "group")]
+        asset = quote(named_group(source, *names))
         return (
             f"after 'airflow tubemq offsets adopt {asset}' if their tasks are gone; or 'airflow "
             f"tubemq offsets rebuild {asset} --sink SINK' notes those that are in the sink, and "

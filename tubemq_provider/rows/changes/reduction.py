@@ -28,11 +28,14 @@ _BEFORE: Final = "_before"
 _ORDER: Final = "_order"
 
 
-def reduced_schema(schema: pa.Schema, following: Following) -> pa.Schema:
-    """Return the columns of reduced rows: those of the rows without ``_before``, with ``_op`` last.
-    Raises `ConfigError` if they lack the key or the version."""
+def reduced_schema(schema: pa.Schema, following: Following | None) -> pa.Schema:
+    """Return the columns of reduced rows: those of the rows without ``_before``, with ``_op`` last;
+    of a table that follows no changes, those of the rows. Raises `ConfigError` if they lack the key
+    or the version."""
     import pyarrow as pa
 
+    if following is None:
+        return schema
     kept = [item for item in schema if item.name not in (OP, _BEFORE)]
     following.check_columns([item.name for item in kept])
     return pa.schema([*kept, pa.field(OP, pa.string())])

@@ -22,7 +22,6 @@ from rocketmq_client.model import (
     QueueEnds,
     QueueRange,
     Reachable,
-    ReaderSettings,
     TimeBoundary,
 )
 from rocketmq_client.sync import Metadata, PullConsumer, RangeReader
@@ -158,7 +157,7 @@ class RocketMQSource(TopicSource[ClientSettings, QueueRecordLookup]):
                 group=reader_group(self._group),
                 tags=self._tags,
                 corrupt_records="drop",
-                **self._own(),
+                **self._settings.reading(),
             ) as reader:
                 for batch in reader.read(range_):
                     yield from batch.messages()
@@ -178,7 +177,7 @@ class RocketMQSource(TopicSource[ClientSettings, QueueRecordLookup]):
             gap_policy=policies.gap_policy.value,
             corrupt_records=policies.corrupt_records.value,
             quarantine=quarantine,
-            **self._own(),
+            **self._settings.reading(),
         )
 
     def mirror(self, ends: Mapping[str, int]) -> Mapping[str, str]:
@@ -198,11 +197,6 @@ class RocketMQSource(TopicSource[ClientSettings, QueueRecordLookup]):
                 unreachable=(errors.NetworkError, errors.ServerError),
             )
         return {queue.key: reason for queue, reason in refused.items()}
-
-    def _own(self) -> dict[str, Any]:
-        """Return the options of readers that settings have, or none."""
-        settings = self._settings
-        return settings.reading() if isinstance(settings, ReaderSettings) else {}
 
     def _asking(self) -> Metadata:
         return Metadata(self._settings, group=reader_group(self._group))

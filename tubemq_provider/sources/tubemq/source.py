@@ -176,8 +176,8 @@ class TubeMQSource(TopicSource[ClientSettings, "_RecordLookup"]):
     def _reader(self, group: str, **options: Any) -> RangeReader:
         """Return a reader that has the source's connections and knows the topic, if it does."""
         settings, metadata = self._settings, self._known_metadata()
-        own = settings.reading() if isinstance(settings, ReaderSettings) else {}
-        return RangeReader(self._shared(), group=group, metadata=metadata, **{**own, **options})
+        options = {**settings.reading(), **options}
+        return RangeReader(self._shared(), group=group, metadata=metadata, **options)
 
     # Time
 

@@ -240,6 +240,26 @@ class TestRaces:
         later = scope_book(world).fix(at(2), "low", partial(low.resolve, at(2)), exact=False)
         assert later == scope_book(world).at(at(1)) == {"1:0": 15 * ENTRY}
 
+    def test_turns_that_dead_runs_left_are_removed_by_the_next(self) -> None:
+        """One left alone would make the number after it look unused to a run that was asleep."""
+        book = MemoryBook()
+        world = World(sink=MemorySink(boundary_book=book))
+        kept = {}
+
+        def fix(hour: int) -> None:
+            answer = Resolved({"1:0": hour * ENTRY})
+            scope_book(world).fix(at(hour), "says", lambda: answer, exact=False)
+
+        for hour in range(1, 106):
+            fix(hour)
+            kept |= {key: turn for key, turn in book.fixed.items() if key.startswith("turn-5-")}
+        assert len(kept) == 1
+        assert not kept.keys() & book.fixed.keys()
+        book.fixed |= kept  # the runs of turns 105 and 106 died before they removed it
+        fix(106)
+        fix(107)
+        assert not kept.keys() & book.fixed.keys()
+
 
 class TestPartitions:
     def test_a_partition_that_is_not_announced_for_a_while_is_read_once(self, world: World) -> None:
