@@ -121,9 +121,10 @@ class PublishedWindows:
             before = time_window_id(start - (end - start), start, self._scope.scope_hash)
         except OverflowError:
             return None
+        if self._windows.marker(before) is None:
+            return None
         # Up to the full second: its fractions sort before it.
-        ids = list(self._windows.later_window_ids(before[: len("t-20261121T120000")]))
-        return ids if before in ids else None
+        return list(self._windows.later_window_ids(before[: len("t-20261121T120000")]))
 
     @property
     def texts(self) -> list[tuple[str, str]]:
