@@ -316,7 +316,8 @@ class ClientSettings:
     auth: Credentials | None = None
     tls: TlsSettings | None = None
 
-    def reading(self) -> dict[str, Any]:
+    @property
+    def range_options(self) -> dict[str, Any]:
         """Return the arguments of `RangeReader` that the settings have: none."""
         return {}
 
@@ -526,7 +527,8 @@ class ReaderSettings(ClientSettings):
     deadline_ms: int = 60_000
     member: ConsumerSettings = field(default_factory=ConsumerSettings)
 
-    def reading(self) -> dict[str, Any]:
+    @property
+    def range_options(self) -> dict[str, Any]:
         """Return the arguments of `RangeReader`."""
         return {"in_flight": self.in_flight, "deadline_ms": self.deadline_ms}
 

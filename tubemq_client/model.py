@@ -465,7 +465,8 @@ class ClientSettings:
     def __post_init__(self) -> None:
         _require_least(self, {"register_pause_ms": 0, "fail_over_wait_ms": 0}, [])
 
-    def reading(self) -> dict[str, Any]:
+    @property
+    def range_options(self) -> dict[str, Any]:
         """Return the arguments of `RangeReader` that the settings have: none."""
         return {}
 
@@ -517,7 +518,8 @@ class ReaderSettings(ClientSettings):
     deadline_ms: int = 60_000
     member: ConsumerSettings = field(default_factory=ConsumerSettings)
 
-    def reading(self) -> dict[str, Any]:
+    @property
+    def range_options(self) -> dict[str, Any]:
         """Return the arguments of `RangeReader`."""
         return {"pool_size": self.pool_size, "deadline_ms": self.deadline_ms}
 

@@ -222,7 +222,7 @@ class RocketMQHook(ClusterHook[RocketMQConnection]):
         """Yield every record of `range_` once; `policy` are options of `RangeReader`: tags …"""
         name = reader_group(self._group(group))
         settings = self.get_settings()
-        with RangeReader(settings, group=name, **{**settings.reading(), **policy}) as reader:
+        with RangeReader(settings, group=name, **{**settings.range_options, **policy}) as reader:
             for batch in reader.read(range_):
                 yield from batch.messages()
 

@@ -233,7 +233,7 @@ class TubeMQHook(ClusterHook[ConnectionConfig]):
 
         settings = self.get_settings()
         read_from(self, range_.partition.topic, self._group(group))
-        options = {**settings.reading(), **policy}
+        options = {**settings.range_options, **policy}
         with RangeReader(settings, group=self._group(group), **options) as reader:
             for batch in reader.read(range_):
                 yield from batch.messages()

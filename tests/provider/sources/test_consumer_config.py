@@ -89,7 +89,7 @@ def test_a_source_reads_with_them() -> None:
     queues = RocketMQConfig.parse({"name_servers": "n"}).settings()
     rocketmq: Any = open_source("rocketmq", queues, identity="main", topic="t", group="g")
     rocketmq.configure({"deadline_ms": 7_000, "in_flight": 2})
-    assert rocketmq.settings().reading() == {"in_flight": 2, "deadline_ms": 7_000}
+    assert rocketmq.settings().range_options == {"in_flight": 2, "deadline_ms": 7_000}
 
 
 def test_tasks_of_spark_read_with_them() -> None:

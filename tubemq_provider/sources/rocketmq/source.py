@@ -157,7 +157,7 @@ class RocketMQSource(TopicSource[ClientSettings, QueueRecordLookup]):
                 group=reader_group(self._group),
                 tags=self._tags,
                 corrupt_records="drop",
-                **self._settings.reading(),
+                **self._settings.range_options,
             ) as reader:
                 for batch in reader.read(range_):
                     yield from batch.messages()
@@ -177,7 +177,7 @@ class RocketMQSource(TopicSource[ClientSettings, QueueRecordLookup]):
             gap_policy=policies.gap_policy.value,
             corrupt_records=policies.corrupt_records.value,
             quarantine=quarantine,
-            **self._settings.reading(),
+            **self._settings.range_options,
         )
 
     def mirror(self, ends: Mapping[str, int]) -> Mapping[str, str]:

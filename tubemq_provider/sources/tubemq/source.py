@@ -176,7 +176,7 @@ class TubeMQSource(TopicSource[ClientSettings, "_RecordLookup"]):
     def _reader(self, group: str, **options: Any) -> RangeReader:
         """Return a reader that has the source's connections and knows the topic, if it does."""
         settings, metadata = self._settings, self._known_metadata()
-        options = {**settings.reading(), **options}
+        options = {**settings.range_options, **options}
         return RangeReader(self._shared(), group=group, metadata=metadata, **options)
 
     # Time
