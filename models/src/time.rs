@@ -94,6 +94,18 @@ impl Plan {
         }
         same_edge(edge, boundary)
     }
+
+    /// Whether two plans of a window begin at the same offsets. A partition that only one of them has
+    /// makes no difference if its range is empty.
+    fn begins_as(&self, other: &Plan) -> bool {
+        let (mine, yours) = (self.bases(), other.bases());
+        let reads = |plan: &Plan, p: usize| plan.end[p] != ABSENT && plan.start[p] != plan.end[p];
+        (0..PARTITIONS).all(|p| match (mine[p], yours[p]) {
+            (ABSENT, ABSENT) => true,
+            (ABSENT, _) | (_, ABSENT) => !reads(self, p) && !reads(other, p),
+            (one, another) => one == another,
+        }) || (self.start, self.end) == (other.start, other.end)
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -126,6 +138,19 @@ struct Try {
     turn: u8,
     plan: Option<Plan>,
     records: u16,
+}
+
+impl Try {
+    /// Take the plan with which another run has published the window. One that begins elsewhere is
+    /// refused: the next try takes it.
+    fn adopt(&mut self, published: Plan) -> Option<End> {
+        if self.plan.is_some_and(|own| !own.begins_as(&published)) {
+            return Some(End::Refused);
+        }
+        self.plan = Some(published);
+        self.pc = Pc::Done;
+        None
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -310,10 +335,7 @@ impl TimeProtocol {
                 me.pc = Pc::Marker;
             }
             Pc::Marker => match state.lake[hour] {
-                Some(window) => {
-                    me.plan = Some(window.plan);
-                    me.pc = Pc::Done;
-                }
+                Some(window) => return me.adopt(window.plan),
                 None => me.pc = Pc::Written,
             },
             Pc::Written => {
@@ -324,8 +346,9 @@ impl TimeProtocol {
                     for offset in plan.from[p]..plan.end[p] {
                         if offset >= log.low && offset < log.len {
                             me.records |= 1 << log.records[offset as usize];
-                        } else if !me.skips && state.lake[hour].is_none() {
-                            return Some(End::DataLoss);
+                        } else if !me.skips {
+                            // Another run may have read and published them meanwhile.
+                            return state.lake[hour].map_or(Some(End::DataLoss), |w| me.adopt(w.plan));
                         }
                     }
                 }
@@ -342,10 +365,13 @@ impl TimeProtocol {
                 }
                 for (side, edge) in plan.edges().into_iter().enumerate() {
                     let instant = hour + side;
+                    let lost = state.fixed[instant].is_none();
+                    // A boundary that was lost is taken from all windows of now.
+                    let known = if lost { Self::known(state).0 } else { known };
                     if known[instant].is_some_and(|b| !plan.fits(side, b)) {
                         return Some(End::Again);
                     }
-                    if state.fixed[instant].is_none() && !self.is(Mistake::NotFixed) {
+                    if lost && !self.is(Mistake::NotFixed) {
                         let next = Self::restored(&known, instant, known[instant].unwrap_or(edge));
                         let mut with = known;
                         with[instant] = Some(next);
@@ -368,20 +394,20 @@ impl TimeProtocol {
             }
             Pc::Published => {
                 let plan = me.plan.expect("it was planned");
-                if state.lake[hour].is_none() {
-                    for p in (0..PARTITIONS).filter(|p| plan.end[*p] != ABSENT) {
-                        let log = state.logs[p];
-                        for offset in plan.start[p]..plan.end[p] {
-                            let number = 1u16 << log.records[offset as usize];
-                            if me.records & number == 0 && (me.skips || offset < plan.from[p]) {
-                                state.gaps |= number;
-                            }
+                if let Some(window) = state.lake[hour] {
+                    return me.adopt(window.plan);
+                }
+                for p in (0..PARTITIONS).filter(|p| plan.end[*p] != ABSENT) {
+                    let log = state.logs[p];
+                    for offset in plan.start[p]..plan.end[p] {
+                        let number = 1u16 << log.records[offset as usize];
+                        if me.records & number == 0 && (me.skips || offset < plan.from[p]) {
+                            state.gaps |= number;
                         }
                     }
-                    state.gone &= !(1 << hour);
-                    state.lake[hour] = Some(Window { plan, records: me.records });
                 }
-                me.plan = state.lake[hour].map(|w| w.plan);
+                state.gone &= !(1 << hour);
+                state.lake[hour] = Some(Window { plan, records: me.records });
                 me.pc = Pc::Done;
             }
             Pc::Done => {
@@ -886,7 +912,7 @@ fn reached(point: &str, me: Option<&Try>) -> Option<bool> {
         "turn" => matches!(pc, Some(Pc::Look | Pc::LookAgain)),
         "planned" => pc == Some(Pc::Marker),
         "marker read" => matches!(pc, Some(Pc::Written | Pc::Done)),
-        "written" => pc == Some(Pc::LookAgain),
+        "written" => matches!(pc, Some(Pc::LookAgain | Pc::Done)),
         "compared" => pc == Some(Pc::Published),
         "published" => pc == Some(Pc::Done),
         _ if point == "done" || point.starts_with("error: ") => pc.is_none(),

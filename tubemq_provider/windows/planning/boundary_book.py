@@ -92,13 +92,7 @@ _TURNS_KEPT: Final = 100
 """Turns before the last one that are kept, for diagnosis."""
 
 _PRUNED: Final = 10
-"""Most old turns that a run removes after a listing: it may have died before it removed some."""
-
-_TURN: Final = "turn"
-"""Member of a boundary: the number of the turn that fixed it."""
-
-_LATEST: Final = "latest"
-"""Member of a turn: its boundary was after all others."""
+"""Most old turns that a run removes: others may have died before they removed theirs."""
 
 _KEY = re.compile(r"(turn|retired)-(.+)")
 
@@ -293,6 +287,9 @@ class ScopeBook:
         )
         for _ in range(_TURNS):
             self._look_unless_fixed(instant)
+            if self._published is not None and not self._is_fixed(instant):
+                # It was lost: a window that was published since decides.
+                self._published = self._published.again()
             self._refuse_other_offsets(instant)
             document = self._document(instant)
             if document is None and self._was_taken_back(instant):
@@ -328,28 +325,16 @@ class ScopeBook:
         """Fix `document` in the turn after the known ones; False if another run was faster."""
         self._forget_listing()
         number = self._turn + 1
-        document = {**document, _TURN: number}
         turn = {"v": 1, "turn": number, "boundary": document}
-        if not any(fixed > instant for fixed in self._instants):
-            turn[_LATEST] = 1
         if self._book.fix(self._turn_key(number), turn) != turn:
             return False
-        # Old turns are removed, so a number without a turn may have been used long ago.
-        kept_from = number - _TURNS_KEPT + 1
-        follows = number > 1 and self._book.read(self._turn_key(number - 1)) is not None
-        left_over = kept_from > 3 and self._book.read(self._turn_key(kept_from - 3)) is not None
-        if follows and not left_over:
-            # Turns are removed in their order: this one was not used before.
-            old_turns = list(range(max(1, kept_from - 2), kept_from))
-        else:
-            numbers = self._turn_numbers(_listed(self._book, "turn-"))
-            if any(other > number for other in numbers):
-                return False
-            old = sorted(other for other in numbers if other < kept_from)
-            old_turns = old[:_PRUNED]
+        # A number without a turn may have been used: old turns are removed, and others can be lost.
+        numbers = self._turn_numbers(_listed(self._book, "turn-"))
+        if any(other > number for other in numbers):
+            return False
         self._read[instant] = self._book.fix(self._key(instant), document)
-        for other in old_turns:
-            self._book.withdraw(self._turn_key(other))
+        for old in sorted(other for other in numbers if other <= number - _TURNS_KEPT)[:_PRUNED]:
+            self._book.withdraw(self._turn_key(old))
         return True
 
     def confirm(self, instant: datetime, resolve: Callable[[], Resolved]) -> None:
@@ -404,7 +389,7 @@ class ScopeBook:
     def _look(self) -> None:
         """List the book if the listing is stale, and complete the last turn for a run that died in
         it."""
-        if not self._stale or self._continues():
+        if not self._stale:
             return
         own = f"-{self._scope.scope_hash}"
         instants = {
@@ -430,22 +415,6 @@ class ScopeBook:
         matter."""
         if not (self._from_book(instant) or {}).get("whole"):
             self._look()
-
-    def _continues(self) -> bool:
-        """Return True if the last turn fixed the instant `since`, after all other boundaries. Then
-        nothing has to be listed, however old the book is."""
-        document = None if self._since is None else self._from_book(self._since)
-        number = (document or {}).get(_TURN)
-        if self._since is None or document is None or not isinstance(number, int):
-            return False
-        turn = self._book.read(self._turn_key(number)) or {}
-        if not (turn.get(_LATEST) and turn.get("boundary") == document and document.get("whole")):
-            return False
-        if self._book.read(self._turn_key(number + 1)) is not None:
-            return False
-        self._instants, self._turn, self._last = [self._since], number, turn
-        self._stale = False
-        return True
 
     def _forget_listing(self) -> None:
         self._keys, self._stale = None, True

@@ -208,10 +208,11 @@ def same_window(mine: WindowPlan, marker: Marker) -> WindowPlan:
     published = marker.plan
     if published.hash == mine.hash or _begin_alike(published, mine) or mine.seq == 1:
         return published
+    way_out = "" if mine.seq else ". Clear this task: it then takes the window that is in the sink"
     raise MarkerConflict(
         f"window {mine.window_id} is in the sink ({marker.ref}) with other ranges: it begins at "
         f"{published.bases}, this plan begins at {mine.bases}; one of the two was planned from "
-        f"offsets that were changed since"
+        f"offsets that were changed since{way_out}"
     )
 
 

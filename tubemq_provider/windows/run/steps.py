@@ -243,8 +243,9 @@ class WindowRun(RunBase, ABC):
         marker = self._sink.marker(plan.window_id)
         yield "marker of stored plan read"
         if marker is not None:
-            # Even if the log was replaced since: another run has published the window.
-            self._now.plan = plan
+            # Even if the log was replaced since: another run has published the window. Its plan
+            # must continue the chain; without one it is the window, whatever was planned here.
+            self._now.plan = plan if self._chained else marker.plan
         elif error is not None:
             raise error
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,10 @@ def judged(traces: Iterable[dict[str, Any]]) -> list[str]:
     Skip the test where the model is not built."""
     if not BINARY.exists():
         pytest.skip("the model is not built here; `make model` builds it, and needs cargo")
-    text = "".join(json.dumps(trace) + "\n" for trace in traces)
-    done = subprocess.run(
-        [BINARY, "accept"], input=text, capture_output=True, text=True, check=True, timeout=900
-    )
+    with tempfile.TemporaryFile("w+") as lines:  # thousands of traces are hundreds of megabytes
+        lines.writelines(json.dumps(trace) + "\n" for trace in traces)
+        lines.seek(0)
+        done = subprocess.run(
+            [BINARY, "accept"], stdin=lines, capture_output=True, text=True, check=True, timeout=900
+        )
     return done.stdout.splitlines()

@@ -12,6 +12,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from tests.provider.windows.exploration import FencedStore, MakeRun, Steps
@@ -359,19 +360,14 @@ class Player:
         journal = self.journal
         events = [json.loads(event)["position"] for event in journal.events[-1:]]
         cursor = json.loads(journal.cursor) if journal.cursor else None
-        plans = {
-            str(plan["seq"]): plan
-            for plan in (_plan(json.loads(text)) for text in journal.plans.values())
-        }
+        plans = {str(plan["seq"]): plan for plan in map(_stored_plan, journal.plans.values())}
         claims = {"claims": _claims(cursor)} if self.claims and cursor else {}
         return {
             **claims,
             "cursor": _position(cursor),
             "event": _position(events[0] if events else None),
             "plans": plans,
-            "task_plans": {
-                task: _plan(json.loads(text)) for task, text in journal.task_plans.items()
-            },
+            "task_plans": {task: _stored_plan(text) for task, text in journal.task_plans.items()},
             "lake": {str(seq): window for seq, window in self.lake().items()},
         }
 
@@ -379,7 +375,7 @@ class Player:
         """Return the windows that readers of the sink see, by number."""
         found = {}
         for marker, records in self.sink.windows.values():
-            window = _plan(marker.plan.to_document())
+            window = _plan(marker.plan)
             found[window["seq"]] = {**window, "records": sorted(number for _, number in records)}
         return found
 
@@ -400,9 +396,9 @@ def _position(document: Document | None) -> dict[str, Any] | None:
 def _claims(document: Document) -> dict[str, Any]:
     pending = {}
     for claim in document["pending"].values():
-        plan = _plan(claim["plan"])
+        plan = _stored_plan(json.dumps(claim["plan"]))
         pending[str(plan["seq"])] = {**plan, "by": int(claim["by"]) if claim["by"] else None}
-    done = [_plan(plan) for plan in document["done"].values()]
+    done = [_stored_plan(json.dumps(plan)) for plan in document["done"].values()]
     newest = sorted(int(window_id.split("-")[1]) for window_id in document.get("newest", ()))
     return {
         "pending": pending,
@@ -411,8 +407,13 @@ def _claims(document: Document) -> dict[str, Any]:
     }
 
 
-def _plan(document: Document) -> dict[str, Any]:
-    plan = WindowPlan.from_document(document, where="a plan of the history")
+@lru_cache(maxsize=1_000)
+def _stored_plan(text: str) -> dict[str, Any]:
+    """Return what a stored plan says; a text is read once, since a history shows it many times."""
+    return _plan(WindowPlan.from_document(json.loads(text), where="a plan of the history"))
+
+
+def _plan(plan: WindowPlan) -> dict[str, Any]:
     return {
         "seq": plan.seq,
         "start": _offsets({key: low for key, (low, _) in plan.ranges.items()}),

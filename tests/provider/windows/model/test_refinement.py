@@ -16,7 +16,7 @@ from tests.provider.windows.model.binary import judged
 from tests.provider.windows.model.recorder import Recorder
 from tests.provider.windows.model.time_recorder import TimeRecorder
 
-HISTORIES = int(os.environ.get("HISTORIES", "200"))
+HISTORIES = int(os.environ.get("HISTORIES", "3400"))
 
 Trace = dict[str, Any]
 

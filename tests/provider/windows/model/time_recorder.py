@@ -78,7 +78,6 @@ class Try:
     run: WindowRun
     store: TryStore
     points: list[tuple[tuple[str, str], str]] = field(default_factory=lambda: list(POINTS))
-    passed: bool = False
 
     def __post_init__(self) -> None:
         self.steps = self.run.steps()
@@ -285,14 +284,12 @@ class TimeRecorder:
             while True:
                 next(one.steps)
         wanted, name = one.points.pop(0)
-        while not one.passed:
+        while True:
             reached = next(one.steps)
             if (reached.step, reached.point) == wanted:
                 break
-            if (reached.step, reached.point) == POINTS[-1][0]:
-                one.passed = True  # another run has published it
-        if name == "marker read" and one.run._now.marker is not None:
-            one.points.clear()
+        if name in {"marker read", "written"} and one.run._now.marker is not None:
+            one.points.clear()  # another run has published the window
         return name
 
     # -- what everybody can see ---------------------------------------------------------------

@@ -22,8 +22,8 @@ from tests.provider.windows.world import ENTRY, World, keeping_boundaries, memor
 from tubemq_provider.ingest.maintenance import check_untouched
 from tubemq_provider.offsets.memory import MemoryOffsetStore
 from tubemq_provider.sinks.markers import MarkerSink
-from tubemq_provider.windows.canonical import basic_instant, parse_instant
-from tubemq_provider.windows.errors import BoundaryConflict, StoreConflict
+from tubemq_provider.windows.canonical import basic_instant, parse_instant, rfc3339
+from tubemq_provider.windows.errors import BoundaryConflict, MarkerConflict, StoreConflict
 from tubemq_provider.windows.plan import WindowPlan, WindowScope
 from tubemq_provider.windows.planning.boundary_book import ScopeBook
 from tubemq_provider.windows.planning.instants import Resolved
@@ -178,6 +178,21 @@ def test_a_boundary_that_published_windows_have_is_not_taken_back(world: World) 
             )
 
 
+def test_a_boundary_that_is_lost_with_its_turn_stays_before_later_ones(world: World) -> None:
+    window(world, 0, 2, Clocked(p1_0={0: 0, 2: 20 * ENTRY}))
+    world.engine.failing = RuntimeError("executor lost")
+    with pytest.raises(RuntimeError):
+        window(world, 4, 6, Clocked(p1_0={4: 25 * ENTRY, 6: 27 * ENTRY}))
+    world.engine.failing = None
+    four = parse_instant("2026-11-21T14:00:00Z")
+    for key, document in list(fixed(world).items()):
+        if document.get("boundary", document).get("instant") == rfc3339(four):
+            del fixed(world)[key]
+    assert window(world, 2, 4, LATE).ranges == {"1:0": (560, 756)}
+    assert window(world, 4, 6, LATE).ranges == {"1:0": (756, 756)}
+    assert set(world.sink.records().values()) == {1}
+
+
 class TestPlannedBefore:
     """A window is planned, and published only after the boundaries were lost."""
 
@@ -221,6 +236,44 @@ class TestPlannedBefore:
         assert window(world, 0, 2, Clocked(p1_0={0: 0})).ranges == {"1:0": (0, 700)}
         window(world, 2, 5, LATE)
         assert once(world)
+
+    def test_its_next_try_takes_the_window_that_another_task_has_published(
+        self, world: World
+    ) -> None:
+        steps = self.reading(world)
+        fixed(world).clear()
+        published = window(world, 0, 2, Clocked(p1_0={0: 5 * ENTRY, 2: 25 * ENTRY}))
+        with pytest.raises(StoreConflict, match="the next try plans the window anew"):
+            list(steps)  # type: ignore[call-overload]
+        store = MemoryOffsetStore(world.journal, task="slow")
+        again = window_run(
+            planner(world, 0, 2, LATE), store, world.sink, world.engine, attempt="slow-2"
+        ).run()
+        assert (again.replayed, again.ranges) == (True, published.ranges)
+
+    def test_one_that_another_task_publishes_elsewhere_is_taken_after_a_clear(
+        self, world: World
+    ) -> None:
+        told = Clocked(p1_0={0: 0, 2: 20 * ENTRY})
+        store = MemoryOffsetStore(world.journal, task="slow")
+        steps = window_run(
+            planner(world, 0, 2, told), store, world.sink, world.engine, attempt="slow"
+        ).steps()
+        while next(steps) != ("plan", "end"):
+            pass
+        fixed(world).clear()
+        published = window(world, 0, 2, Clocked(p1_0={0: 5 * ENTRY, 2: 25 * ENTRY}))
+        with pytest.raises(MarkerConflict, match="Clear this task: it then takes the window"):
+            list(steps)
+        again = window_run(
+            planner(world, 0, 2, LATE),
+            store,
+            world.sink,
+            world.engine,
+            attempt="slow-2",
+            cleared=True,
+        ).run()
+        assert again.ranges == published.ranges
 
     def test_what_was_taken_back_meanwhile_is_not_fixed_again(self, world: World) -> None:
         steps = self.reading(world)
