@@ -403,3 +403,17 @@ def test_nanoseconds_are_not_cut_unasked_whatever_precedes_them(sign: str) -> No
     assert (rows, "nanoseconds" in bad[0].reason) == ([], True)
     rows, bad = decode({**spec, "nanoseconds": "cut"}, [body(debezium("c", None, {"t": text}))])
     assert (rows[0]["t"].microsecond, bad) == (123_456, [])
+
+
+@pytest.mark.parametrize(
+    "text", ['"\\ud800"', '{"\\udfff": 1}', '"\udce9"', '"\udced\udca0\udc80"']
+)
+@pytest.mark.parametrize("name", ["n", "other"])
+def test_texts_that_are_no_unicode_make_one_record_bad(name: str, text: str) -> None:
+    """A half of a surrogate pair failed the window, whatever `corrupt_records` said."""
+    record = debezium("c", None, {name: "HERE", "n": "a"} if name == "other" else {name: "HERE"})
+    broken = body(record).replace(b'"HERE"', text.encode("utf-8", "surrogateescape"))
+    sound = body(debezium("c", None, {"n": "\U0001f600"}))
+    rows, bad = decode({"format": "debezium", "schema": "n string"}, [broken, sound])
+    assert [row["n"] for row in rows] == ["\U0001f600"]
+    assert "it is not valid JSON" in bad[0].reason
