@@ -266,8 +266,8 @@ def _bytes(texts: pa.Array) -> pa.Array:
 
 
 def _check_cells(column: pa.Array) -> None:
-    """Refuse what Arrow lets through: it refuses a number that is too big for a `double`, but makes
-    it infinite in a `float`, and accepts the year 0."""
+    """Refuse what Arrow lets through: it makes a number infinite that is too big for its column
+    (without an exponent above 308, also in a `double`), and accepts the year 0."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -276,6 +276,7 @@ def _check_cells(column: pa.Array) -> None:
     elif pa.types.is_struct(column.type):
         for child in column.flatten():
             _check_cells(child)
-    elif pa.types.is_float32(column.type) and pc.any(pc.is_inf(column)).as_py():
-        raise pa.ArrowInvalid("a number is too big to be stored in a float; make it a double")
+    elif pa.types.is_floating(column.type) and pc.any(pc.is_inf(column)).as_py():
+        advice = "; make it a double" if pa.types.is_float32(column.type) else ""
+        raise pa.ArrowInvalid(f"a number is too big to be stored in a {column.type}{advice}")
     check_years(column)

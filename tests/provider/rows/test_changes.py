@@ -362,3 +362,58 @@ def test_options_of_changes_are_checked() -> None:
         decode({"format": "canal", "schema": "_op string"}, [])
     spec = DecodeSpec.parse({"format": "canal", "schema": "id int", "tables": ["a.b"]})
     assert DecodeSpec.parse(spec.to_json()) == spec
+
+
+@pytest.mark.parametrize(
+    ("type_", "bad_ones", "sound"),
+    [
+        ("bigint", ["1e999999999", '"1e999999999"', '"1_000"', '"\u0661"', "1.5", '"NaN"'], "1e3"),
+        ("double", ["1e400", '"1e400"', '"-1.8e308"', '"1_0"', '"\u0661"', '""'], '"1e3"'),
+        ("float", ["3.5e38", '"3.5e38"', '"-1e400"', '"1_0"'], '"1000"'),
+        ("decimal(9,2)", ["1e999999999", '"1_000"', '"\u0661"', '"NaN"', '"Infinity"'], '"1e3"'),
+    ],
+)
+def test_texts_and_numbers_that_python_alone_reads_are_bad(
+    type_: str, bad_ones: list[str], sound: str
+) -> None:
+    """A text too big for a double became infinite, `1_000` was a number, and the whole number
+    1e999999999 was written out digit by digit, for hours."""
+    spec = {"format": "debezium", "schema": f"n {type_}"}
+    bodies = [
+        body(debezium("c", None, {"n": "HERE"})).replace(b'"HERE"', number.encode())
+        for number in [*bad_ones, sound]
+    ]
+    rows, bad = decode(spec, bodies)
+    assert [row["n"] for row in rows] == [1000]
+    assert [entry.position for entry in bad] == list(range(len(bad_ones)))
+
+
+def test_texts_that_say_infinity_or_nan_are_doubles() -> None:
+    spec = {"format": "debezium", "schema": "n double"}
+    texts = ["Infinity", "-Infinity", "NaN"]
+    rows, bad = decode(spec, [body(debezium("c", None, {"n": text})) for text in texts])
+    assert (repr([row["n"] for row in rows]), bad) == ("[inf, -inf, nan]", [])
+
+
+@pytest.mark.parametrize("sign", [".", ","])
+def test_nanoseconds_are_not_cut_unasked_whatever_precedes_them(sign: str) -> None:
+    text = f"2024-01-01T00:00:00{sign}123456789Z"
+    spec = {"format": "debezium", "schema": "t timestamp"}
+    rows, bad = decode(spec, [body(debezium("c", None, {"t": text}))])
+    assert (rows, "nanoseconds" in bad[0].reason) == ([], True)
+    rows, bad = decode({**spec, "nanoseconds": "cut"}, [body(debezium("c", None, {"t": text}))])
+    assert (rows[0]["t"].microsecond, bad) == (123_456, [])
+
+
+@pytest.mark.parametrize(
+    "text", ['"\\ud800"', '{"\\udfff": 1}', '"\udce9"', '"\udced\udca0\udc80"']
+)
+@pytest.mark.parametrize("name", ["n", "other"])
+def test_texts_that_are_no_unicode_make_one_record_bad(name: str, text: str) -> None:
+    """A half of a surrogate pair failed the window, whatever `corrupt_records` said."""
+    record = debezium("c", None, {name: "HERE", "n": "a"} if name == "other" else {name: "HERE"})
+    broken = body(record).replace(b'"HERE"', text.encode("utf-8", "surrogateescape"))
+    sound = body(debezium("c", None, {"n": "\U0001f600"}))
+    rows, bad = decode({"format": "debezium", "schema": "n string"}, [broken, sound])
+    assert [row["n"] for row in rows] == ["\U0001f600"]
+    assert "it is not valid JSON" in bad[0].reason

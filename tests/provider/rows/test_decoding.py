@@ -128,6 +128,33 @@ def test_a_number_that_is_too_big_for_its_column_is_bad() -> None:
     assert bad[0].reason == "a number is too big to be stored in a float; make it a double"
 
 
+@pytest.mark.parametrize("number", ["1.8e308", "-1.7976931348623159e308", "1" + "0" * 309])
+@pytest.mark.parametrize(
+    ("schema", "form"),
+    [
+        ("d double", '{"d": %s}'),
+        ("d array<double>", '{"d": [1, %s]}'),
+        ("d struct<e: double>", '{"d": {"e": %s}}'),
+    ],
+)
+def test_a_number_that_is_too_big_for_a_double_is_bad(schema: str, form: str, number: str) -> None:
+    """Arrow makes it infinite, which JSON cannot even express."""
+    bodies = [(form % text).encode() for text in (number, "1.7976931348623157e308")]
+    rows, bad = decode({"format": "json", "schema": schema}, bodies)
+    assert [row["offset"] for row in rows] == [28]
+    assert bad[0].reason == "a number is too big to be stored in a double"
+
+
+@pytest.mark.parametrize("number", ["1e400", "0e309", "-0E309", "1e99999999999999999999"])
+@pytest.mark.parametrize("schema", ["d double", "f float", "a string"])
+def test_an_exponent_above_308_is_bad_in_both_readers(schema: str, number: str) -> None:
+    """The compiled reader took it where its field has no column, and took zeros."""
+    body = f'{{"{schema[0]}": null, "other": [{number}]}}'.encode()
+    mine = f'{{"{schema[0]}": {number}}}'.encode()
+    rows, bad = decode({"format": "json", "schema": schema}, [body, mine])
+    assert (rows, len(bad)) == ([], 2)
+
+
 def test_dates_are_texts_at_every_depth() -> None:
     spec = {
         "format": "json",

@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final
 
-from tubemq_provider.rows.changes.values import BadValue
+from tubemq_provider.rows.changes.values import BadValue, json_text
 
 __all__ = ["FORMATS", "Change", "Notice", "parse_body", "parse_document"]
 
@@ -59,7 +59,10 @@ def parse_body(format_: str, body: bytes) -> list[Change] | Notice:
     if not body.strip():
         return Notice("tombstone")
     try:
-        document = _JSON.decode(body.decode(json.detect_encoding(body), "surrogatepass"))
+        text = body.decode(json.detect_encoding(body))
+        document = _JSON.decode(text)
+        if "\\u" in text:
+            json_text(document).encode()  # refuses halves of surrogate pairs, which no column takes
     except (ValueError, RecursionError) as error:
         raise BadValue(f"it is not valid JSON: {error}") from error
     if document is None:

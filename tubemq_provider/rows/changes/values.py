@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
-from decimal import Decimal, InvalidOperation, localcontext
+from decimal import Decimal, localcontext
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -46,7 +46,10 @@ _UNIT_OF_KIND: Final = {
     "io.debezium.time.NanoTime": "ns",
     "org.apache.kafka.connect.data.Time": "ms",
 }
-_FRACTION: Final = re.compile(r"(:[0-9]{2})\.([0-9]+)")
+_FRACTION: Final = re.compile(r"(:[0-9]{2})[.,]([0-9]+)")
+_NUMBER: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?", re.IGNORECASE)
+"""Python reads underscores and other alphabets' digits, too."""
+_NO_NUMBERS: Final = ("nan", "inf", "infinity")
 _TRUE: Final = ("true", "t", "1")
 _FALSE: Final = ("false", "f", "0")
 
@@ -183,20 +186,29 @@ def _integer(value: Any, most: int) -> int:
     if type(value) is int and -most <= value < most:
         return value
     if isinstance(value, str):
-        value = Decimal(value.strip())
-    if isinstance(value, (bool, dict, list)) or value != int(value):
+        value = Decimal(_number(value))
+    if isinstance(value, (bool, dict, list)):
         raise BadValue(f"{value} is no whole number")
-    if not -most <= value < most:
+    if not -most <= value < most:  # before `int`, which writes out the digits of 1e999999999
         raise BadValue(f"{value} does not fit the column")
+    if value != int(value):
+        raise BadValue(f"{value} is no whole number")
     return int(value)
+
+
+def _number(text: str) -> str:
+    if _NUMBER.fullmatch(text.strip()):
+        return text.strip()
+    raise BadValue(f"{text!r} is no number")
 
 
 def _float(value: Any, *, single: bool) -> float:
     if isinstance(value, bool):
         raise BadValue(f"{value} is no number")
-    number = float(value)
-    infinite = math.isinf(number) or (single and abs(number) > 3.4028236e38)
-    if infinite and not isinstance(value, str):
+    if isinstance(value, str) and value.strip().lstrip("+-").lower() in _NO_NUMBERS:
+        return float(value)
+    number = float(_number(value) if isinstance(value, str) else value)
+    if math.isinf(number) or (single and abs(number) > 3.4028236e38):
         raise BadValue(f"{value} is too big to be stored in the column")
     return number
 
@@ -211,18 +223,16 @@ def _decimal(value: Any, kind: Kind, precision: int, scale: int, reading: Readin
         number = _unscaled(value, scale)
     elif isinstance(value, str):
         try:
-            number = Decimal(value.strip())
-        except InvalidOperation as error:
+            number = Decimal(_number(value))
+        except BadValue as error:
             raise BadValue(
-                f"{value!r} is no number; if it is Base64 of its digits (Debezium's "
+                f"{error}; if it is Base64 of its digits (Debezium's "
                 "decimal.handling.mode=precise), set decimals='base64'"
             ) from error
     elif isinstance(value, (int, Decimal)) and not isinstance(value, bool):
         number = Decimal(value)
     else:
         raise BadValue(f"{value!r} is no number")
-    if not number.is_finite():
-        raise BadValue(f"{value!r} is no number that a decimal can hold")
     with localcontext(prec=100):
         scaled = number.scaleb(scale)
         if scaled != scaled.to_integral_value() or abs(scaled) >= 10**precision:
