@@ -9,11 +9,12 @@ module must not know what a plug-in of any kind does.
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint, distributions, entry_points
 from typing import Any, Final, Literal, NamedTuple
 
 from tubemq_client.errors import ConfigError, TubeMQError
@@ -24,6 +25,7 @@ __all__ = [
     "INTERFACE",
     "Kind",
     "Plugin",
+    "asked",
     "call",
     "installed",
     "is_known",
@@ -49,6 +51,18 @@ GROUPS: Final[Mapping[Kind, str]] = {
 
 INTERFACE: Final = 1
 """Version of the interface, which a plug-in may name as `interface`; this is the default."""
+
+_WORD: Final = re.compile(r"[a-z][a-z0-9_-]*")
+_PARTS: Final = (("space", "SPACE"), ("columns", "COLUMNS"))
+"""Light modules of a source's package, with what each defines."""
+
+_MEMBERS: Final[Mapping[Kind, tuple[str, ...]]] = {
+    "sink": ("marker", "begin", "publish"),
+    "engine": ("name", "ingest"),
+    "offset_store": ("load_cursor", "store_cursor", "load_timeline", "emit"),
+    "resolver": ("name", "exact", "offsets_at"),
+}
+"""Members that what a factory returns must have."""
 
 _OWN: Final = "airflow-provider-tubemq"
 _SINKS: Final = "tubemq_provider.sinks.factory"
@@ -151,7 +165,12 @@ def words(kind: Kind) -> list[str]:
 
 def is_known(kind: Kind, word: str) -> bool:
     """Return True if a plug-in has `word`; costs no search for one of the package."""
-    return word in BUILT_IN[kind] or any(point.name == word for point, _ in _found(kind))
+    return word in BUILT_IN[kind] or any(_means(point.name, word) for point, _ in _found(kind))
+
+
+def _means(name: str, word: str) -> bool:
+    """Return True for the name `word`, or for an invalid one that differs in capitals alone."""
+    return name == word or (not _WORD.fullmatch(name) and name.lower() == word.lower())
 
 
 def plugin_of(kind: Kind, word: str) -> Plugin:
@@ -159,7 +178,7 @@ def plugin_of(kind: Kind, word: str) -> Plugin:
 
     Raises `ConfigError` for an unknown word, with near ones, and for one that several claim.
     """
-    claims = [plugin for plugin in installed(kind) if plugin.word == word]
+    claims = [plugin for plugin in installed(kind) if _means(plugin.word, word)]
     subject = "decode" if kind == "decoder" else kind
     if not claims:
         from difflib import get_close_matches  # large, for an error only
@@ -197,6 +216,8 @@ def problem_of(plugin: Plugin) -> str | None:
         plugin_of(plugin.kind, plugin.word)
         if not plugin.own:
             _imported(plugin)
+            if plugin.kind == "source":
+                asked(plugin, import_module, f"{plugin.value}.source")
     except ConfigError as exc:
         return "; ".join(exc.problems)
     return None
@@ -204,12 +225,18 @@ def problem_of(plugin: Plugin) -> str | None:
 
 def _imported(plugin: Plugin) -> Any:
     module_name, _, attribute = plugin.value.partition(":")
+    if problem := "" if plugin.own else _misnamed(plugin):
+        raise ConfigError(f"{plugin.name} {problem}", subject=plugin.kind)
     try:
         module: Any = import_module(module_name)
         target = module
         for part in filter(None, attribute.split(".")):
             target = getattr(target, part)
-    except Exception as exc:
+        if plugin.own:
+            return target
+        version = getattr(target, "interface", getattr(module, "interface", INTERFACE))
+        problem = _misshapen(plugin, target) if version == INTERFACE else ""
+    except (Exception, SystemExit) as exc:
         if plugin.own:
             raise
         raise ConfigError(
@@ -217,14 +244,72 @@ def _imported(plugin: Plugin) -> Any:
             f"repair or uninstall {plugin.distribution.partition(' ')[0]}",
             subject=plugin.kind,
         ) from exc
-    version = getattr(target, "interface", getattr(module, "interface", INTERFACE))
     if version != INTERFACE:
         raise ConfigError(
             f"{plugin.name} was written for interface {version!r}, this package has {INTERFACE}; "
             f"install a release of it for interface {INTERFACE}",
             subject=plugin.kind,
         )
+    if problem:
+        raise ConfigError(f"{plugin.name} {problem}", subject=plugin.kind)
     return target
+
+
+def _misnamed(plugin: Plugin) -> str:
+    """Return what is wrong with the metadata of a plug-in; "" for nothing."""
+    if not _WORD.fullmatch(plugin.word):
+        return (
+            "has a word that is not valid: a word has lower-case letters, digits, _ and -, "
+            "and begins with a letter"
+        )
+    if plugin.kind == "source" and ":" in plugin.value:
+        return f"is {plugin.value}, but the entry point of a source names a package"
+    versions = _versions(plugin.distribution.partition(" ")[0], tuple(sys.path))
+    if len(versions) > 1:
+        return (
+            f"is installed in the versions {' and '.join(versions)}; uninstall it, and once again"
+        )
+    return ""
+
+
+@cache
+def _versions(name: str, path: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the versions of a distribution in the first directory that has it."""
+    for folder in path:
+        if found := {each.version for each in distributions(name=name, path=[folder])}:
+            return tuple(sorted(found))
+    return ()
+
+
+def _misshapen(plugin: Plugin, target: Any) -> str:
+    """Return what is wrong with the object that an entry point names; "" for nothing."""
+    if plugin.kind == "source":
+        for part, name in _PARTS:
+            getattr(import_module(f"{plugin.value}.{part}"), name)
+        kind = import_module(f"{plugin.value}.space").SPACE.source
+        return "" if kind == plugin.word else f"has a SPACE of the kind {kind!r}"
+    if not callable(target):
+        return f"is {plugin.value}, which cannot be called"
+    model = getattr(target, "Options", None)
+    if model is not None and not (isinstance(model, type) and hasattr(model, "model_validate")):
+        return "has Options that are no pydantic model"
+    return ""
+
+
+def asked(plugin: Plugin, function: Callable[..., Any], *arguments: Any) -> Any:
+    """Return what a function of a plug-in makes of `arguments`.
+
+    Errors of this project pass; anything else that it raises is a `ConfigError` with the name of
+    the distribution.
+    """
+    try:
+        return function(*arguments)
+    except TubeMQError:
+        raise
+    except Exception as exc:
+        raise ConfigError(
+            f"{plugin.name} failed: {type(exc).__name__}: {exc}", subject=plugin.kind
+        ) from exc
 
 
 def call(kind: Kind, word: str, *arguments: Any) -> Any:
@@ -237,16 +322,15 @@ def call(kind: Kind, word: str, *arguments: Any) -> Any:
     factory: Callable[..., Any] = _imported(plugin)
     if plugin.own:
         return factory(*arguments)
-    if not callable(factory):
-        raise ConfigError(f"{plugin.name}: {plugin.value} cannot be called", subject=kind)
-    try:
-        return factory(*arguments)
-    except TubeMQError:
-        raise
-    except Exception as exc:
+    made = asked(plugin, factory, *arguments)
+    absent = [name for name in _MEMBERS.get(kind, ()) if not hasattr(made, name)]
+    if absent:
         raise ConfigError(
-            f"{plugin.name} failed: {type(exc).__name__}: {exc}", subject=kind
-        ) from exc
+            f"{plugin.name} made an object of {type(made).__name__}, which has no "
+            f"{', '.join(absent)}",
+            subject=kind,
+        )
+    return made
 
 
 def parsed_options(kind: Kind, word: str, options: Mapping[str, Any]) -> Any:
@@ -257,29 +341,54 @@ def parsed_options(kind: Kind, word: str, options: Mapping[str, Any]) -> Any:
     from pydantic import ValidationError
 
     model = getattr(load(kind, word), "Options", None)
+    plugin = plugin_of(kind, word)
     if model is None:
         if options:
-            raise ConfigError(f"{plugin_of(kind, word).name} has no options", subject=kind)
+            raise ConfigError(f"{plugin.name} has no options", subject=kind)
         return None
     try:
         return model.model_validate(dict(options))
     except ValidationError as exc:
         problems = [_problem(item, model.model_fields) for item in exc.errors()]
         raise ConfigError(problems, subject=f"options of {kind} {word!r}") from None
+    except Exception as exc:  # noqa: BLE001 - a validator of others may raise anything
+        # The text of a validator's own failure may have the value of a secret.
+        raise ConfigError(
+            f"{plugin.name} failed to judge its options: {type(exc).__name__}", subject=kind
+        ) from None
 
 
 def options_problems(kind: Kind, word: str, options: Mapping[str, Any]) -> list[str]:
-    """Return the problems of options that are written in a Dag, secrets among them."""
+    """Return the problems of options that are written in a Dag, secrets among them.
+
+    Raises `ConfigError` if the plug-in itself cannot be used.
+    """
+    load(kind, word)
     try:
-        parsed_options(kind, word, options)
+        made = parsed_options(kind, word, options)
     except ConfigError as exc:
         return exc.problems
-    model = getattr(load(kind, word), "Options", None)
     return [
         f"{name}: is a secret, and a Dag is shown to others; give it by a connection"
-        for name in options
-        if model is not None and "Secret" in str(model.model_fields[name].annotation)
+        for name in _secrets(made)
     ]
+
+
+def _secrets(value: Any) -> Iterator[str]:
+    """Yield the dotted names of the secrets that a model was given, at any depth."""
+    if hasattr(value, "get_secret_value"):
+        yield ""
+    elif hasattr(value, "model_fields_set"):
+        fields = type(value).model_fields
+        for name in sorted(value.model_fields_set):
+            shown = getattr(fields.get(name), "alias", None) or name
+            yield from (f"{shown}.{each}".strip(".") for each in _secrets(getattr(value, name)))
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from (f"{key}.{each}".strip(".") for each in _secrets(item))
+    elif isinstance(value, list | tuple | set | frozenset):
+        for item in value:
+            yield from _secrets(item)
 
 
 def _problem(item: Any, fields: Mapping[str, Any]) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cache, cached_property
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import BaseHook
@@ -17,7 +16,7 @@ from tubemq_client import errors
 from tubemq_provider.hooks.connection import extra_fields
 from tubemq_provider.sources.consumer_config import consumer_options_of
 from tubemq_provider.sources.registry import config_of, open_source
-from tubemq_provider.windows.spaces import source_package
+from tubemq_provider.windows.spaces import source_module
 
 if TYPE_CHECKING:
     from tubemq_provider.sources.base import Source
@@ -92,8 +91,7 @@ class PluginHook(BaseHook):
         """Ask the cluster, if the source's module has `test_connection`; else judge the options."""
         try:
             settings = self.get_settings()
-            module = import_module(f"{source_package(self.conn_type)}.source")
-            test = getattr(module, "test_connection", None)
+            test = getattr(source_module(self.conn_type), "test_connection", None)
             return True, "the options are valid" if test is None else str(test(settings))
         except errors.TubeMQError as exc:
             return False, str(exc)

@@ -181,8 +181,10 @@ class IngestArguments(IngestFields):
                     try:
                         found = options_problems(kind, word, options)
                     except errors.ConfigError as exc:
-                        found = exc.problems
-                    problems += [f"plugin_options: {kind}: {each}" for each in found]
+                        # Those of a sink are among the problems of its address.
+                        problems += [] if kind == "sink" else exc.problems
+                    else:
+                        problems += [f"plugin_options: {kind}: {each}" for each in found]
             elif options and not is_template(word):
                 problems.append(f"plugin_options: {kind}: {word!r} is no plug-in, and takes none")
         unknown = sorted(self.plugin_options.keys() - chosen.keys())

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tubemq_client.errors import ConfigError
 from tubemq_provider.ingest.options import FILE_SINKS, default_of, problems_of_sink
 from tubemq_provider.sinks.factory import (
     accepted_options,
@@ -34,13 +35,16 @@ def sink_problems(spec: str, arguments: IngestFields) -> list[str]:
     if not problems and (missing := missing_extra(spec)):
         problems.append(f"sink: {missing}")
     word = sink_word(spec)
+    try:
+        accepted = accepted_options(word)
+    except ConfigError:
+        return problems  # a plug-in that cannot be used, as the problems say
     problems += [
         f"partition_by: {problem}"
         for problem in partition_problems(
             arguments.partition_by, arguments.max_partitions, folders=word in FILE_SINKS
         )
     ]
-    accepted = accepted_options(word)
     problems += problems_of_sink(arguments, word, accepted)
     if arguments.sink_conn_id and (needless := needless_connection(spec)):
         problems.append(needless)

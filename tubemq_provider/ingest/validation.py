@@ -80,6 +80,16 @@ class TaskArguments(BaseModel):
             info.context[info.field_name] = checked
         return checked
 
+    @field_validator("source", check_fields=False)
+    @classmethod
+    def _usable(cls, source: str) -> str:
+        """Refuse a kind of source that is not installed, or whose plug-in cannot be used."""
+        try:
+            space_of(source)
+        except errors.ConfigError as exc:
+            raise ValueError("; ".join(exc.problems)) from None
+        return source
+
     @model_validator(mode="after")
     def _check_between(self) -> Self:
         if problems := self.cross_field_problems(frozenset()):

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from tubemq_client.errors import ConfigError
 from tubemq_client.json_text import load_unique_json
-from tubemq_provider.extensions import is_known, load, parsed_options, plugin_of
+from tubemq_provider.extensions import is_known, load, options_problems, parsed_options, plugin_of
 from tubemq_provider.extensions import words as known_words
 from tubemq_provider.rows.ddl import check_ddl
 
@@ -252,6 +252,8 @@ def _of_plugin(document: dict[str, Any]) -> dict[str, Any]:
     options = {name: value for name, value in document.items() if name not in known}
     kept = {name: document[name] for name in known[1:] if name in document}
     if hasattr(load("decoder", word), "Options"):
+        if problems := options_problems("decoder", word, options):
+            raise ConfigError(problems, subject=SUBJECT)
         model = parsed_options("decoder", word, options)
         options = model.model_dump(mode="json", exclude_unset=True)
     if "schema_file" in kept:

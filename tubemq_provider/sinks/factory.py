@@ -26,7 +26,16 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 from urllib.parse import parse_qsl, urlencode
 
 from tubemq_client.errors import ConfigError, require_extra
-from tubemq_provider.extensions import BUILT_IN, call, is_known, load, parsed_options, words
+from tubemq_provider.extensions import (
+    BUILT_IN,
+    asked,
+    call,
+    is_known,
+    load,
+    parsed_options,
+    plugin_of,
+    words,
+)
 from tubemq_provider.files.objects import prefix_problems
 from tubemq_provider.sinks._database_address import (
     CREDENTIALS,
@@ -228,8 +237,12 @@ def _plugin_problems(spec: str, kind: str, *, exactly_once: bool) -> list[str]:
         problems.append(f"exactly_once=False has no effect: {kind} sinks are exactly-once")
     if not _promises(kind) and exactly_once:
         problems.append(f"{kind}:… needs exactly_once=False")
-    judge = getattr(plugin, "problems", None)
-    return [*problems, *(judge(spec) if judge else ())]
+    if judge := getattr(plugin, "problems", None):
+        try:
+            problems += asked(plugin_of("sink", kind), judge, spec)
+        except ConfigError as exc:
+            problems += exc.problems
+    return problems
 
 
 def _promises(kind: str) -> bool:

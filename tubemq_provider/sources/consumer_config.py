@@ -10,12 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from importlib import import_module
 from typing import Any, Final
 
 from tubemq_client.config import CommonOptions
 from tubemq_client.errors import ConfigError
-from tubemq_provider.windows.spaces import source_package
+from tubemq_provider.windows.spaces import source_module
 
 __all__ = ["ConsumerOptions", "consumer_options_of", "consumer_problems"]
 
@@ -101,8 +100,7 @@ def _values(settings: Any) -> dict[str, Any]:
 
 def consumer_options_of(kind: str) -> ConsumerOptions:
     """Return the options of a kind. Raises `ConfigError` for one that takes none."""
-    module = import_module(f"{source_package(kind)}.source")
-    options: ConsumerOptions | None = getattr(module, "CONSUMER", None)
+    options: ConsumerOptions | None = getattr(source_module(kind), "CONSUMER", None)
     if options is None:
         raise ConfigError(
             f"it is not available for {kind}, which has all options in its connection",

@@ -9,12 +9,11 @@ name is the kind and whose value is the package. This module must not name a kin
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib import import_module
 from typing import Any
 
 from tubemq_client.errors import ConfigError
 from tubemq_provider.sources.base import Source, SourceConfig
-from tubemq_provider.windows.spaces import filters_of, source_package
+from tubemq_provider.windows.spaces import filters_of, source_module
 
 __all__ = ["config_of", "open_source"]
 
@@ -46,11 +45,11 @@ def open_source(
 
 
 def _member(kind: str, name: str) -> Any:
-    package = source_package(kind)
+    module = source_module(kind)
     try:
-        return getattr(import_module(f"{package}.source"), name)
+        return getattr(module, name)
     except AttributeError:
         raise ConfigError(
-            f"{package}.source has no {name}, which a source of kind {kind!r} needs",
+            f"{module.__name__} has no {name}, which a source of kind {kind!r} needs",
             subject="source",
         ) from None

@@ -16,7 +16,7 @@ from importlib import import_module
 from typing import Any, Final, Protocol, TypeVar
 
 from tubemq_client.errors import ConfigError
-from tubemq_provider.extensions import BUILT_IN, GROUPS, is_known, load, plugin_of, words
+from tubemq_provider.extensions import BUILT_IN, GROUPS, asked, is_known, load, plugin_of, words
 
 __all__ = [
     "FIRST_SOURCE",
@@ -26,6 +26,7 @@ __all__ = [
     "OffsetSpace",
     "filters_of",
     "reach_of",
+    "source_module",
     "source_package",
     "space_of",
 ]
@@ -164,3 +165,14 @@ def source_package(source: str) -> str:
         f"it",
         subject="source",
     )
+
+
+def source_module(source: str) -> Any:
+    """Return the module `source` of a kind's package: what opens sources, and the options of them.
+
+    Raises `ConfigError` with the name of its distribution if a plug-in's cannot be imported.
+    """
+    package = source_package(source)
+    if source in SOURCES:
+        return import_module(f"{package}.source")
+    return asked(plugin_of("source", source), import_module, f"{package}.source")

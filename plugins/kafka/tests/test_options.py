@@ -108,3 +108,58 @@ def test_arguments_are_judged_when_a_dag_is_parsed() -> None:
     window = {"mode": "time", "start": "2026-01-01T00:00:00Z", "end": "2026-01-02T00:00:00Z"}
     with pytest.raises(ConfigError, match="offsets_for_times"):
         parse(IngestArguments, {**given, "topic": "orders", "resolver": "store_time", **window})
+
+
+def test_a_tasks_consumer_config_wins_over_the_connection() -> None:
+    own = settings(**{"fetch.wait.max.ms": 500, "sasl.password": SECRET, "deadline_ms": 90_000})
+    source: Any = open_source("kafka", own, identity="main", topic="orders", group="lake")
+
+    source.configure({"fetch.wait.max.ms": 20, "socket.keepalive.enable": True})
+
+    found = source.settings()
+    assert (found.servers, found.deadline_s) == ("127.0.0.1:1", 90)
+    assert dict(found.options) == {
+        "fetch.wait.max.ms": "20",
+        "socket.keepalive.enable": "true",
+        "sasl.password": SECRET,
+    }
+    source.configure({"deadline_ms": 1500})
+    assert source.settings().deadline_s == 1.5
+    assert SECRET not in repr(source.settings())
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"fetch.wait.max.mss": 1}, "did you mean fetch.wait.max.ms?"),
+        ({"fetch.wait.max.ms": -1}, r"fetch.wait.max.ms: -1: .*\(allowed: 0 to 30000\)"),
+        ({"deadline_ms": "soon"}, "deadline_ms: 'soon': "),
+        ({"group.id": "x"}, "group.id: say group="),
+        ({"isolation.level": "read_uncommitted"}, "isolation.level: windows have committed"),
+        ({"bootstrap.servers": "x:1"}, "bootstrap.servers: give it in the extra"),
+        ({"sasl.password": SECRET}, "sasl.password: belongs into the connection"),
+        ({"ssl.key.password": SECRET}, "ssl.key.password: belongs into the connection"),
+    ],
+)
+def test_consumer_config_is_judged_when_a_dag_is_parsed(
+    options: dict[str, Any], problem: str
+) -> None:
+    given = {"group": "lake", "cluster": "main", "source": "kafka", "sink": "/lake"}
+    both = {"fetch.min.bytes": 0, **options}
+    with pytest.raises(ConfigError, match=problem) as caught:
+        parse(IngestArguments, {**given, "topic": "orders", "consumer_config": both})
+    assert "fetch.min.bytes: 0" in str(caught.value)
+    assert SECRET not in str(caught.value)
+
+
+def test_librdkafka_takes_every_option_at_both_ends_of_its_range() -> None:
+    from tubemq_provider_kafka.cluster import Cluster
+    from tubemq_provider_kafka.consumer import _RANGES, CONSUMER
+
+    chosen: list[dict[str, Any]] = [{name: end} for name, ends in _RANGES.items() for end in ends]
+    chosen += [{"client.id": "x", "client.rack": "a", "socket.keepalive.enable": False}]
+    for options in chosen:
+        cluster = Cluster(CONSUMER.applied(settings(), options))
+        cluster.consumer("lake").close()
+        cluster.close()
+    assert CONSUMER.names == {*_RANGES, *chosen[-1]}

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from airflow.sdk import DAG
 from airflow.serialization.helpers import serialize_template_field
+from airflow.serialization.serialized_objects import DagSerialization
 
 from tests.kit.installed import toy_source_installed
 from tests.provider.contexts import fake_context
@@ -118,3 +120,40 @@ def test_an_object_of_the_wrong_kind_is_refused_with_all_other_problems() -> Non
 def test_an_option_without_effect_on_a_sink_object_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="partition_by has no effect on a sink that is an object"):
         operator(sink=ParquetSink(tmp_path), partition_by=["offset"])
+
+
+class OwnSink(ParquetSink):
+    """A sink whose text has a secret."""
+
+    def __init__(self, path: Path, password: str) -> None:
+        super().__init__(path)
+        self.password = password
+
+    def __repr__(self) -> str:
+        return f"OwnSink({self.password})"
+
+
+def own_store(*_: Any) -> Any:
+    """Return nothing: no test here runs it."""
+
+
+def test_a_dag_with_objects_survives_airflows_serializer_without_their_options(
+    tmp_path: Path,
+) -> None:
+    def stored() -> str:
+        with DAG("objects", schedule=None) as dag:
+            operator(
+                cluster="main",
+                sink=OwnSink(tmp_path, "s3cret"),
+                engine=ReportedEngine("h", {}, 0),
+                offset_store=own_store,
+            )
+        return json.dumps(DagSerialization.to_dict(dag))
+
+    text = stored()
+
+    assert "s3cret" not in text
+    assert stored() == text  # else each parse would be a new version of the Dag
+    task = DagSerialization.from_dict(json.loads(text)).task_dict["ingest"]
+    assert task.sink == {"class": f"{__name__}.OwnSink"}
+    assert task.engine == {"class": "tubemq_provider.engines.function.ReportedEngine"}

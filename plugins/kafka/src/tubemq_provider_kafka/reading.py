@@ -223,7 +223,7 @@ class KafkaReader(AbstractContextManager["KafkaReader"]):
             return errors.LogTruncated(self._short(range_, position))
         return errors.RangeStalled(
             f"partition {partition.key} of topic {partition.topic!r}: no progress at {position} "
-            f"for {self._settings.deadline_s:g} s (deadline_ms in the connection's extra)"
+            f"for {self._settings.deadline_s:g} s (deadline_ms of the task or connection)"
         )
 
     def _short(self, range_: KafkaRange, position: int) -> str:

@@ -22,10 +22,11 @@ from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.planning.instants import Resolved
 from tubemq_provider.windows.policies import Policies
 from tubemq_provider_kafka.cluster import Cluster, KafkaConfig, KafkaSettings, Topic
+from tubemq_provider_kafka.consumer import CONSUMER
 from tubemq_provider_kafka.reading import KafkaReader, Record, TopicLookup
 from tubemq_provider_kafka.space import SPACE, KafkaPartition, KafkaRange
 
-__all__ = ["CONFIG", "KafkaSource", "open_source", "test_connection"]
+__all__ = ["CONFIG", "CONSUMER", "KafkaSource", "open_source", "test_connection"]
 
 CONFIG = KafkaConfig
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -76,6 +77,10 @@ class KafkaSource:
             if each is not None:
                 each.close()
         self._cluster = self._lookup = None
+
+    def configure(self, options: Mapping[str, Any]) -> None:
+        """Apply a task's `consumer_config`, before a broker is asked. Raises `ConfigError`."""
+        self._settings = CONSUMER.applied(self._settings, options)
 
     def settings(self) -> KafkaSettings:
         """Return the options of every client."""
