@@ -42,7 +42,7 @@ _NARROW: Final = 4_096
 """Entries of a range up to which it is read ahead."""
 
 _CHUNK: Final = 64
-"""Ranges that are read together; of these as many at a time as `WIDTH`."""
+"""Ranges that are read together, with the others of their stores; as many at a time as `WIDTH`."""
 
 _BATCHES: Final = 128
 """Batches that wait for their turn; with more only the range asked for is read on."""
@@ -80,10 +80,12 @@ class _UnderWay(Lane[None]):
             subrange.stats.count(batch, subrange.policy)
             yield Deliver(batch)
 
-    def collect(self) -> None:
-        """Keep what was delivered for the turn of the range."""
+    def collect(self) -> int:
+        """Keep what was delivered for the turn of the range; return the number of batches."""
+        count = len(self.delivered)
         while self.delivered:
             self.subrange.add(self.delivered.popleft())
+        return count
 
     def release(self) -> Conversation[None]:
         """End the read and give its partition back."""
@@ -108,6 +110,10 @@ class ReadAhead:
     _stores: StoreReads = field(init=False)
     _expected: dict[OffsetRange, None] = field(default_factory=dict)
     _under_way: dict[OffsetRange, _UnderWay] = field(default_factory=dict)
+    _going: list[_UnderWay] = field(default_factory=list)
+    """Ranges under way that are not over, in order."""
+    _waiting: int = 0
+    """Batches that wait for their turn."""
 
     def __post_init__(self) -> None:
         self._stores = StoreReads(self.register, self.proofs)
@@ -130,11 +136,13 @@ class ReadAhead:
             for one in chunk:
                 subrange = Subrange.of(one, self.policy)
                 self._under_way[one] = _UnderWay(subrange, self.begin, found.get(one))
+                self._going.append(self._under_way[one])
         known_gaps, head = len(self.stats.gaps), self._under_way[range_]
         while not head.over or head.subrange.ready:
             yield from self._run(head)
             while head.subrange.ready:
                 part = head.subrange.ready.popleft()
+                self._waiting -= 1
                 part.add_to(self.stats, self.policy)
                 yield Deliver(part.batch)
         self.stats.add_work(head.subrange.stats, known_gaps)
@@ -144,16 +152,14 @@ class ReadAhead:
 
     def _next_chunk(self, range_: OffsetRange) -> list[OffsetRange]:
         """Remove the range and those to read along with it, which are the rest of whole stores."""
-        chunk = [range_, *islice((one for one in self._expected if one != range_), _CHUNK - 1)]
+        others = islice((one for one in self._expected if one != range_), _CHUNK - 1)
+        chunk = dict.fromkeys([range_, *others])
         stores = {store_of(one.partition) for one in chunk}
-        chunk += [
-            one
-            for one in islice(self._expected, 2 * _CHUNK)
-            if store_of(one.partition) in stores and one not in chunk
-        ]
+        rest = (one for one in self._expected if store_of(one.partition) in stores)
+        chunk.update(dict.fromkeys(rest))
         for one in chunk:
             del self._expected[one]
-        return chunk
+        return list(chunk)
 
     def end(self, range_: OffsetRange | None = None) -> Conversation[None]:
         """Give back everything under way and expect nothing more; nothing if the range was read."""
@@ -162,6 +168,8 @@ class ReadAhead:
             return
         under_way = list(self._under_way.values())
         self._under_way.clear()
+        self._going.clear()
+        self._waiting = 0
         self._expected.clear()
         for one in under_way:
             yield from one.release()
@@ -169,14 +177,14 @@ class ReadAhead:
     def _run(self, head: _UnderWay) -> Conversation[None]:
         """Read what is under way to its end, or until too many batches wait."""
         while True:
-            waiting = sum(len(one.subrange.ready) for one in self._under_way.values())
-            if waiting >= _BATCHES:
+            if self._waiting >= _BATCHES:
                 if head.subrange.ready:
                     return
                 lanes = [head]
             else:
-                going = (one for one in self._under_way.values() if not one.over)
-                lanes = list(islice(going, WIDTH))
+                lanes = self._going[:WIDTH]
             if (lane := (yield from run_one(lanes))) is None:
                 return
-            lane.collect()
+            self._waiting += lane.collect()
+            if lane.over:
+                self._going.remove(lane)

@@ -52,6 +52,9 @@ _BYTES: Final = 4 << 20
 
 _ROUNDS: Final = 64
 
+_AT_ONCE: Final = 128
+"""Requests of one broker that are under way at a time: few enough for its queue."""
+
 
 @dataclass(slots=True)
 class _Part:
@@ -218,22 +221,27 @@ def _each(conversations: Iterable[Conversation[T]]) -> Conversation[list[T]]:
 
 
 def _ask(parts: Sequence[_Part], requests: Sequence[Any], method: Any) -> Conversation[list[Any]]:
-    """Send the requests of all parts at once; return replies, or errors in their place."""
+    """Send the requests of all parts, `_AT_ONCE` to a broker; return replies, or errors in their
+    place."""
     by_address: dict[Address, list[int]] = {}
     for index, part in enumerate(parts):
         by_address.setdefault(part.lease.broker.address, []).append(index)
     replies: list[Any] = [None] * len(parts)
-    tickets: list[tuple[Ticket, list[int]]] = []
-    for address, indices in by_address.items():
-        try:
-            ticket = yield PostAll(address, method, [requests[index] for index in indices])
-        except errors.TubeMQError as error:
+    most = max(map(len, by_address.values()), default=0)
+    for first in range(0, most, _AT_ONCE):
+        tickets: list[tuple[Ticket, list[int]]] = []
+        for address, of_broker in by_address.items():
+            if not (indices := of_broker[first : first + _AT_ONCE]):
+                continue
+            try:
+                ticket = yield PostAll(address, method, [requests[index] for index in indices])
+            except errors.TubeMQError as error:
+                for index in indices:
+                    replies[index] = error
+            else:
+                tickets.append((ticket, indices))
+        answers = iter((yield AwaitAll([ticket for ticket, _ in tickets])) if tickets else ())
+        for _, indices in tickets:
             for index in indices:
-                replies[index] = error
-        else:
-            tickets.append((ticket, indices))
-    answers = iter((yield AwaitAll([ticket for ticket, _ in tickets])) if tickets else ())
-    for _, indices in tickets:
-        for index in indices:
-            replies[index] = next(answers)
+                replies[index] = next(answers)
     return replies

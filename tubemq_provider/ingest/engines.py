@@ -75,11 +75,12 @@ def make_inline(
 ) -> Engine:
     """Return the engine without Spark."""
     from tubemq_provider.engines.inline import InlineEngine
+    from tubemq_provider.rows.routing import FILE_BYTES
 
     return InlineEngine.for_source(
         source,
         policies=policies,
-        target_file_bytes=arguments.target_file_bytes,
+        target_file_bytes=arguments.target_file_bytes or FILE_BYTES,
         compression=arguments.compression or "snappy",
         decode=_decoding(arguments),
         following=arguments.following,

@@ -512,7 +512,7 @@ class IngestFields(TaskArguments):
     target_file_bytes: Annotated[
         Count,
         Option(
-            "size of data files; default is a file per partition (``inline``) or task "
+            "size of data files; default is 128 MiB (``inline``) or a file per task "
             "(``session``). A file takes several small partitions, a large one is cut.",
             template=True,
             writes=True,

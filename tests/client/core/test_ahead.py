@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from tests.client.core.conftest import BESIDE, PARTITION, bodies
+from tests.client.core.conftest import BESIDE, PARTITION, TOPIC, bodies
 from tubemq_client import OffsetRange, Partition, errors
 from tubemq_client._core.ahead import ReadAhead
 from tubemq_client._core.batch import DecodePolicy
@@ -21,10 +21,13 @@ from tubemq_client._core.read_stats import ReadPolicy, ReadStats
 from tubemq_client._core.registration import Registration
 from tubemq_client._core.retention import SharedRetentionChecks
 from tubemq_client._wire.methods import OP_UNREGISTER
+from tubemq_client.embedded import Switches, TopicSpec
 from tubemq_client.embedded.broker_rpc import BrokerRpc
 from tubemq_client.testing.memory import MemoryTubeMQ
 
 Ahead = Callable[[], ReadAhead]
+
+STABLE = Switches(flush_interval_ms=None, unflushed_records=1)
 
 
 @pytest.fixture
@@ -195,6 +198,26 @@ def test_a_whole_store_has_each_record_once_whatever_the_batches(
     assert reader.stats.records == 60
     assert asked.count["commit"] == 1
     assert asked.count["register"] == 2
+
+
+@pytest.mark.parametrize("memory", [MemoryTubeMQ(1, [TopicSpec(TOPIC, 1, 300)], switches=STABLE)])
+def test_a_store_of_many_partitions_is_read_as_a_whole(
+    memory: MemoryTubeMQ, send: Any, ahead: Ahead, asked: Asked
+) -> None:
+    for number in (0, 299):
+        send(b"%d" % number, to=Partition(1, TOPIC, number))
+    ranges = [OffsetRange(Partition(1, TOPIC, number), 0, 56) for number in range(300)]
+    reader = ahead()
+    expected_by(reader, ranges)
+
+    got = read_all(memory, reader, ranges)
+
+    assert [(p.partition_id, found) for p, found in got.items() if found] == [
+        (0, [b"0"]),
+        (299, [b"299"]),
+    ]
+    # Each entry is in another half of what was left, and one partition has the first of them.
+    assert +asked.count == {"register": 300, "get": 599, "commit": 1, "unregister": 300}
 
 
 def test_a_partition_of_a_whole_store_may_have_no_record(
