@@ -370,6 +370,8 @@ class Membership:
                 self._rebalance_at = min(self._rebalance_at, (yield Now()) + _PAUSE_MS)
                 continue
             held = HeldQueue(queue, address, item, start, committed, start, locked_at=locked_at)
+            if committed is None:
+                yield from self._commit([held])
             self.held.hold(held)
 
     def _give_up(self, given_up: Sequence[HeldQueue]) -> Conversation[None]:
@@ -436,14 +438,15 @@ class Membership:
 
     def _start_of(self, route: TopicRoute, queue: Queue) -> Conversation[tuple[int, int | None]]:
         """Return the offset to begin at, and the committed one. Without one the queue begins as
-        `consume_from` says; that is committed, lest a successor begin later. Records that were sent
-        back are never left out."""
+        `consume_from` says; that is committed before the first pull, lest a successor begin later.
+        So is 0, which a 4.x broker also reports for none. Records that were sent back are never
+        left out."""
         if self.settings.broadcasting:
             committed = self.positions.get(queue)
         else:
             committed = yield from committed_offset(self._cluster, route, queue, self.group)
         if committed is not None:
-            return committed, committed
+            return committed, committed or None
         looked = yield from queue_ends(self._cluster, route, [queue], self.group, stable=False)
         ends, start = looked[queue], self.settings.consume_from
         if start == "first" or queue.topic.startswith(RETRY_PREFIX):
