@@ -14,7 +14,7 @@ from rocketmq_client._core import requests as core_requests
 from rocketmq_client._core import transactions as core_transactions
 from rocketmq_client._wire.commands import Command, encode_command
 from rocketmq_client.embedded import EmbeddedRocketMQ
-from tests.rocketmq.behaviour.between import as_it_is, hop_before
+from tests.rocketmq.behaviour.between import Change, as_it_is, hop_before
 from tests.rocketmq.behaviour.test_groups import own, read, send, until
 from tests.rocketmq.behaviour.test_transactions import opened
 from tests.rocketmq.shells import Shell
@@ -91,7 +91,7 @@ def pulled(command: Command) -> bool:
 class Sometimes:
     """Change of every third answer with records."""
 
-    def __init__(self, change) -> None:
+    def __init__(self, change: Change) -> None:
         self.seen, self._change = 0, change
 
     def __call__(self, command: Command) -> bytes | None:
