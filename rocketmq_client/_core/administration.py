@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from rocketmq_client import errors
 from rocketmq_client._core.ends import queue_ends, require_address, select_queues
-from rocketmq_client._core.groups import commit_offset, members
+from rocketmq_client._core.groups import commit_offset, committed_offset, members
 from rocketmq_client._core.times import boundary_at
 from rocketmq_client._wire import codes
 from rocketmq_client._wire.admin_bodies import (
@@ -235,6 +235,9 @@ def _move(
                 subject="offsets",
             )
         else:
+            for queue, offset in mine.items():  # it refuses to move a group that lacks one offset
+                if not (yield from committed_offset(cluster, route, queue, group)):
+                    yield from commit_offset(cluster, route, queue, group, offset)
             fields = {"timestamp": str(instant_ms)}
             moved |= yield from _reset(cluster, route, next(iter(mine)), group, fields)
     return moved

@@ -134,7 +134,7 @@ def _leave(
     for address in addresses:
         try:
             yield from cluster.call(address, codes.UNREGISTER_CLIENT, fields)
-        except (errors.NetworkError, errors.ServerError):
+        except (errors.NetworkError, errors.ServerError, errors.ProtocolViolation):
             pass  # the broker removes the member with its connection
 
 
@@ -187,7 +187,7 @@ def unlock_queues(
     try:
         fields = {"bname": queues[0].broker}
         yield from cluster.call(address, codes.UNLOCK_BATCH_MQ, fields, body)
-    except (errors.NetworkError, errors.ServerError):
+    except (errors.NetworkError, errors.ServerError, errors.ProtocolViolation):
         pass  # the lock ends by itself
 
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections import deque
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, cast
 
 from rocketmq_client import errors
 from rocketmq_client._core.allocation import allocation_named
@@ -79,6 +79,9 @@ _ODD_MS: Final = 5_000
 _EARLY_MS: Final = 100
 """A held pull that ends sooner without a record was not held: the next one waits as long."""
 
+_AWAY: Final = (errors.NetworkError, errors.ServerError, errors.ProtocolViolation)
+"""Failures of one broker; the others are served."""
+
 _CONSUME_FROM: Final = {"first": "CONSUME_FROM_FIRST_OFFSET", "last": "CONSUME_FROM_LAST_OFFSET"}
 
 
@@ -111,6 +114,7 @@ class Membership:
         self._version = 0
         self._beat_at: dict[Address, int] = {}
         self._rebalance_at = self._commit_at = self._lock_at = 0
+        self._connected, self._introduced_at = False, 0
         self.positions: dict[Queue, int] = {}
         """Positions of a broadcasting member, which no broker keeps; `moved` if they changed since
         the shell has stored them."""
@@ -136,6 +140,12 @@ class Membership:
             with suppress(errors.ProtocolViolation):
                 self._resets.append(parse_moved(request.body))
                 self._wake()
+
+    def connected(self) -> None:
+        """Note a new connection, over which this member has to introduce itself: a broker may have
+        forgotten it with the old one."""
+        self._connected = True
+        self._wake()
 
     def fail(self, error: BaseException) -> None:
         """End the membership with an error, which every later `take` raises."""
@@ -196,6 +206,11 @@ class Membership:
         if allocate:
             self._rebalance_at = now + self.settings.rebalance_ms
             routes = yield from self._find_routes()
+        if self._connected:  # a peer that closes every connection is not asked in a tight loop
+            self._connected = False
+            self._introduced_at = max(now, self._introduced_at + _PAUSE_MS)
+            due = self._introduced_at
+            self._beat_at = {address: min(at, due) for address, at in self._beat_at.items()}
         yield from self._send_heartbeats(now)
         if self.settings.ordered and now >= self._lock_at:
             yield from self._renew_locks(now)
@@ -272,7 +287,7 @@ class Membership:
         for item in self._subscriptions:
             try:
                 routes[item.topic] = yield from self._cluster.route(item.topic)
-            except (errors.NetworkError, errors.ServerError):
+            except _AWAY:
                 routes[item.topic] = None
         found = {
             address for route in routes.values() if route for address in route.masters().values()
@@ -298,7 +313,7 @@ class Membership:
                 yield from self._cluster.call(address, codes.HEART_BEAT, {}, body)
             except errors.NoPermission as error:
                 self.fail(error)
-            except (errors.NetworkError, errors.ServerError):
+            except _AWAY:
                 self._beat_at[address] = now + _PAUSE_MS
             else:
                 self.stats.heartbeats += 1
@@ -329,7 +344,7 @@ class Membership:
         for _, address in sorted(route.masters().items()):
             try:
                 names = yield from members(self._cluster, address, self.group)
-            except (errors.NetworkError, errors.ServerError):
+            except _AWAY:
                 continue
             if self.client_id in names:
                 return names
@@ -364,12 +379,14 @@ class Membership:
         for queue, address in found.items():
             try:
                 start, committed = yield from self._start_of(route, queue)
-            except (errors.NetworkError, errors.ServerError) as error:
+            except _AWAY as error:
                 if error.fatal and not isinstance(error, errors.UnknownTopic):
                     raise
                 self._rebalance_at = min(self._rebalance_at, (yield Now()) + _PAUSE_MS)
                 continue
             held = HeldQueue(queue, address, item, start, committed, start, locked_at=locked_at)
+            if committed is None:
+                yield from self._commit([held])
             self.held.hold(held)
 
     def _give_up(self, given_up: Sequence[HeldQueue]) -> Conversation[None]:
@@ -394,7 +411,7 @@ class Membership:
                 locked |= yield from lock_queues(
                     self._cluster, address, self.group, self.client_id, group
                 )
-            except (errors.NetworkError, errors.ServerError) as error:
+            except _AWAY as error:
                 if error.fatal:
                     raise
         return locked
@@ -414,7 +431,7 @@ class Membership:
                 locked = yield from lock_queues(
                     self._cluster, address, self.group, self.client_id, group
                 )
-            except (errors.NetworkError, errors.ServerError):
+            except _AWAY:
                 self._lock_at = min(self._lock_at, now + _PAUSE_MS)
                 continue
             for queue in group:
@@ -436,14 +453,15 @@ class Membership:
 
     def _start_of(self, route: TopicRoute, queue: Queue) -> Conversation[tuple[int, int | None]]:
         """Return the offset to begin at, and the committed one. Without one the queue begins as
-        `consume_from` says; that is committed, lest a successor begin later. Records that were sent
-        back are never left out."""
+        `consume_from` says; that is committed before the first pull, lest a successor begin later.
+        So is 0, which a 4.x broker also reports for none. Records that were sent back are never
+        left out."""
         if self.settings.broadcasting:
             committed = self.positions.get(queue)
         else:
             committed = yield from committed_offset(self._cluster, route, queue, self.group)
         if committed is not None:
-            return committed, committed
+            return committed, committed or None
         looked = yield from queue_ends(self._cluster, route, [queue], self.group, stable=False)
         ends, start = looked[queue], self.settings.consume_from
         if start == "first" or queue.topic.startswith(RETRY_PREFIX):
@@ -469,7 +487,7 @@ class Membership:
             try:
                 route = yield from self._cluster.route(held.queue.topic)
                 yield from commit_offset(self._cluster, route, held.queue, self.group, position)
-            except (errors.NetworkError, errors.ServerError, errors.ConfigError):
+            except (*_AWAY, errors.ConfigError):
                 away.add(held.address)
                 self.stats.failed_commits += 1
             else:
@@ -485,7 +503,7 @@ class Membership:
         while address in self.addresses and not self.closing:
             try:
                 yield from self._pull_and_listen(address, flights)
-            except errors.NetworkError:
+            except (errors.NetworkError, errors.ProtocolViolation):
                 self._cut_off(address)
                 yield Sleep(_PAUSE_MS)
 
@@ -512,16 +530,18 @@ class Membership:
             _, held, since, asked = flights.pop(id(ticket.handle))
             held.in_flight = False
             try:
-                answer = PullAnswer.of((yield Await(ticket)))
+                answer = PullAnswer.of((yield from _reply(ticket)))
                 if held.revoked or held.next_offset != asked:
                     continue  # given up, or reset meanwhile
                 yield from self._take_answer(held, answer, since)
             except errors.RocketMQError as error:
                 self.stats.failed_pulls += 1
-                held.pull_at = (yield Now()) + _PAUSE_MS
-                self._pull_failed(address, error)
-            if held.next_offset != asked:
-                held.odd_since = None
+                now = yield Now()
+                held.pull_at = now + _PAUSE_MS
+                self._pull_failed(held, error, now)
+            else:
+                if held.next_offset != asked or answer.code != codes.PULL_OFFSET_MOVED:
+                    held.odd_since = None
 
     def _cut_off(self, address: Address) -> None:
         """Ask for new routes and introduce this member again: the broker may have forgotten it."""
@@ -530,9 +550,17 @@ class Membership:
         self._beat_at[address] = 0
         self._rebalance_soon()
 
-    def _pull_failed(self, address: Address, error: errors.RocketMQError) -> None:
-        if isinstance(error, errors.NetworkError | errors.UnknownTopic | errors.NotLeader):
-            self._cut_off(address)
+    def _pull_failed(self, held: HeldQueue, error: errors.RocketMQError, now: int) -> None:
+        """Ask again, on another connection where this one is of no use; end the membership with
+        what stays wrong."""
+        odd = isinstance(error, errors.ProtocolViolation)
+        if odd and held.odd_since is not None and now - held.odd_since >= _ODD_MS:
+            self.fail(error)
+        elif odd:
+            held.odd_since = held.odd_since or now
+            self._cut_off(held.address)
+        elif isinstance(error, errors.NetworkError | errors.UnknownTopic | errors.NotLeader):
+            self._cut_off(held.address)
         elif not error.retriable:
             self.fail(error)
 
@@ -596,6 +624,15 @@ class Membership:
             start=start,
             available=end,
         )
+
+
+def _reply(ticket: Ticket) -> Conversation[Command]:
+    """Return the reply of a pull. A stream that breaks the protocol is a lost connection: it says
+    nothing about this pull."""
+    try:
+        return cast("Command", (yield Await(ticket)))
+    except errors.ProtocolViolation as error:
+        raise errors.ConnectionLost(str(error)) from error
 
 
 def _subscriptions(

@@ -233,13 +233,14 @@ def _inner_messages(queue: Queue, record: StoredRecord, body: bytes) -> Iterator
 def message_of(queue: Queue, record: StoredRecord, body: bytes) -> Message:
     """Convert a stored record to a message with its unpacked body."""
     properties = decode_properties(record.properties)
+    keys = properties.get(KEYS)
     return Message(
         queue,
         record.queue_offset,
         body,
         properties,
         properties.get(TAGS),
-        tuple(filter(None, properties.get(KEYS, "").split(" "))),
+        tuple(filter(None, keys.split(" "))) if keys else (),
         properties.get(UNIQ_KEY),
         offset_id(record.store_host, record.physical_offset),
         record.store_ms,

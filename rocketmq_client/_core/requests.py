@@ -60,6 +60,7 @@ class Requests:
         self._wake = wake
         self._waiting: dict[str, Callable[[Reply], object]] = {}
         self._passed_on: deque[tuple[str, int]] = deque()
+        self._connected = False
         self._heard: dict[Address, int] = {}
 
     @property
@@ -79,6 +80,12 @@ class Requests:
         taken = self._waiting.pop(properties.get(CORRELATION_ID, ""), None)
         if taken is not None and (reply := _reply(request, properties)) is not None:
             taken(reply)
+
+    def connected(self) -> None:
+        """Note a new connection, over which this client has to introduce itself: a broker that
+        has forgotten it cannot pass on replies."""
+        self._connected = True
+        self._wake()
 
     def expect(self, name: str, taken: Callable[[Reply], object]) -> None:
         """Call `taken` with the reply to the request of this correlation id, in the thread that
@@ -152,6 +159,9 @@ class Requests:
         """Send heartbeats to brokers that have not heard this client for `fresh_ms`. One that does
         not answer is tried again later: others may store the request."""
         now = yield Now()
+        if self._connected:
+            self._connected = False
+            self._heard = dict.fromkeys(self._heard, 0)
         for address in sorted(addresses):
             if (heard := self._heard.get(address)) and now - heard < fresh_ms:
                 continue

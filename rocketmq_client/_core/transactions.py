@@ -72,6 +72,7 @@ class Transactions:
         self._open: set[str] = set()
         self._failed: set[str] = set()
         self._ending: set[str] = set()
+        self._connected = False
         self._heard: dict[Address, int] = {}
         self._brokers: dict[Address, str] = {}
 
@@ -80,6 +81,10 @@ class Transactions:
         if request.code == codes.CHECK_TRANSACTION_STATE.code:
             self._asked.append(request)
             self._wake()
+
+    def connected(self) -> None:
+        """Note a new connection: its broker does not know this producer there."""
+        self._connected = True
 
     def round(self) -> Conversation[int]:
         """Make this producer known to the brokers of its topics and read their questions; return
@@ -90,7 +95,9 @@ class Transactions:
             route = yield from self._cluster.route(topic)
             addresses.update(route.masters().values())
             self._brokers.update({address: name for name, address in route.masters().items()})
-        self._heard = {each: self._heard.get(each, 0) for each in addresses}
+        known = {} if self._connected else self._heard
+        self._connected = False
+        self._heard = {each: known.get(each, 0) for each in addresses}
         for address in [each for each, due in self._heard.items() if due <= now]:
             try:
                 yield from heartbeat(

@@ -33,13 +33,20 @@ class Request(NamedTuple):
 
 
 class RocketMQCodec:
-    """Codec; requests of servers are passed to `on_request`, by the thread that reads."""
+    """Codec; requests of servers are passed to `on_request`, by the thread that reads. `on_connect`
+    is called for each new connection: a server knows a client by its connection."""
 
-    def __init__(self, on_request: Callable[[Command], object] | None = None) -> None:
-        self._on_request = on_request
+    def __init__(
+        self,
+        on_request: Callable[[Command], object] | None = None,
+        on_connect: Callable[[], object] | None = None,
+    ) -> None:
+        self._on_request, self._on_connect = on_request, on_connect
 
     def decoder(self, max_frame_bytes: int) -> ReplyDecoder:
         """Return the decoder of a new connection."""
+        if self._on_connect is not None:
+            self._on_connect()
         return ReplyDecoder(max_frame_bytes, self._on_request)
 
     @staticmethod

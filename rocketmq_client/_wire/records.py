@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass, field
+from functools import lru_cache
 from ipaddress import ip_address
 from typing import Final, NamedTuple
 
@@ -45,15 +46,19 @@ most from a broker with default options) stay below."""
 BORN_IPV6: Final = 0x10
 STORED_IPV6: Final = 0x20
 INNER_BATCH: Final = 0x80
+_WIDE: Final = BORN_IPV6 | STORED_IPV6
 _UNUSUAL: Final = BORN_IPV6 | STORED_IPV6 | INNER_BATCH
 
 # size, magic, crc, queue id, flag, queue offset, physical offset, sysFlag, born at, (born host),
 # stored at, (store host), reconsume times, (prepared transaction), body length
 _FAST = struct.Struct(">iIIiiqqiq8xq8xi8xi")
+# the same with hosts and prepared transaction, of a record whose hosts have IPv4 addresses
+_WHOLE = struct.Struct(">iIIiiqqiq8sq8siqi")
 _HEAD = struct.Struct(">iIIiiqqiq")
 _TAIL = struct.Struct(">iqi")
 _STORED_AT = struct.Struct(">q")
 _PORT = struct.Struct(">i")
+_64_BITS: Final = 2**64 - 1
 _CRC_MASK: Final = 0x7FFFFFFF
 
 
@@ -270,9 +275,63 @@ def parse_record(data: bytes, pos: int) -> tuple[StoredRecord, int]:
     """Return the record at `pos` and the position of the next. Raises
     `errors.ProtocolViolation`."""
     try:
-        return _parse(data, pos)
+        return _parse_usual(data, pos) or _parse(data, pos)
     except (struct.error, IndexError) as error:
         raise errors.ProtocolViolation(f"a record is cut short: {error}") from error
+
+
+def _parse_usual(data: bytes, pos: int) -> tuple[StoredRecord, int] | None:
+    """Return what `_parse` does, three times faster; None for a record that it has to judge."""
+    (
+        size,
+        magic,
+        crc,
+        queue,
+        flag,
+        offset,
+        physical,
+        sys_flag,
+        born,
+        born_host,
+        stored,
+        store_host,
+        again,
+        prepared,
+        length,
+    ) = _WHOLE.unpack_from(data, pos)
+    if magic != MAGIC or sys_flag & _WIDE or length < 0:
+        return None
+    start = pos + 88
+    stop = start + length
+    if stop + 3 > len(data):
+        return None
+    topic_at = stop + 1
+    topic_end = topic_at + data[stop]
+    at = topic_end + 2
+    if at > len(data):
+        return None
+    end = at + (data[topic_end] << 8 | data[topic_end + 1])
+    if end != pos + size or end > len(data):
+        return None
+    record = StoredRecord(
+        queue,
+        flag,
+        offset,
+        physical,
+        sys_flag,
+        born,
+        _address(born_host),
+        stored,
+        _address(store_host),
+        again,
+        prepared,
+        data[start:stop],
+        data[topic_at:topic_end].decode("utf-8", "replace"),
+        data[at:end],
+        crc,
+        size,
+    )
+    return record, end
 
 
 def _parse(data: bytes, pos: int) -> tuple[StoredRecord, int]:
@@ -304,10 +363,15 @@ def _span(data: bytes, start: int, length: int) -> tuple[bytes, int]:
 
 
 def _host(data: bytes, at: int, *, wide: bool) -> tuple[Address, int]:
-    size = 16 if wide else 4
-    raw, at = _span(data, at, size)
-    (port,) = _PORT.unpack_from(data, at)
-    return (str(ip_address(raw)), port), at + 4
+    raw, at = _span(data, at, 20 if wide else 8)
+    return _address(raw), at
+
+
+@lru_cache(maxsize=1024)
+def _address(raw: bytes) -> Address:
+    """Return the host of an address and a port of 4 bytes."""
+    (port,) = _PORT.unpack_from(raw, len(raw) - 4)
+    return str(ip_address(raw[:-4])), port
 
 
 def encode_record(record: StoredRecord) -> bytes:
@@ -343,4 +407,9 @@ def _host_bytes(host: Address) -> bytes:
 
 def offset_id(store_host: Address, physical_offset: int) -> str:
     """Return the broker's message id: store host and physical offset, upper-case hex."""
-    return (_host_bytes(store_host) + struct.pack(">q", physical_offset)).hex().upper()
+    return f"{_host_hex(store_host)}{physical_offset & _64_BITS:016X}"
+
+
+@lru_cache(maxsize=1024)
+def _host_hex(host: Address) -> str:
+    return _host_bytes(host).hex().upper()

@@ -72,7 +72,7 @@ class Consumer(AsyncClosing):
             wake=self._due.notify,
             ready=self._ready.notify,
         )
-        codec = RocketMQCodec(self._member.notice)
+        codec = RocketMQCodec(self._member.notice, self._member.connected)
         self._driver = AsyncDriver(settings.network(), None, codec)
         self._offsets: LocalOffsets | None = None
         self._stopped = asyncio.Event()

@@ -55,7 +55,7 @@ class Requester(Producer):
             f"{os.getpid()}@{secrets.token_hex(6)}",
             self._due.notify,
         )
-        codec = RocketMQCodec(self._requests.notice)
+        codec = RocketMQCodec(self._requests.notice, self._requests.connected)
         self._driver = AsyncDriver(settings.network(), None, codec)
         self._closing = False
         self._tasks: dict[Address | None, asyncio.Task[None]] = {}

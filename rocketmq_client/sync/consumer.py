@@ -77,7 +77,7 @@ class Consumer(Closing):
             wake=self._due.notify,
             ready=self._ready.notify,
         )
-        codec = RocketMQCodec(self._member.notice)
+        codec = RocketMQCodec(self._member.notice, self._member.connected)
         self._driver = BlockingDriver(settings.network(), None, codec)
         self._offsets: LocalOffsets | None = None
         self._stopped = threading.Event()

@@ -68,7 +68,7 @@ class TransactionalProducer(Producer):
             topics,
             self._due.notify,
         )
-        codec = RocketMQCodec(self._transactions.notice)
+        codec = RocketMQCodec(self._transactions.notice, self._transactions.connected)
         self._driver = BlockingDriver(settings.network(), None, codec)
         self._check = check
         self._closing = False

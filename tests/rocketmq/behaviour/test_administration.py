@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -135,6 +136,22 @@ def test_running_members_are_moved(shell: Shell, site: Site, settings: ClientSet
         else:
             assert admin.reset_offsets(group, topic, {queue: 3}) == {queue: 3}
             assert read(consumer, 1) == [3]
+
+
+def test_members_are_moved_that_have_confirmed_nothing_of_a_queue(
+    shell: Shell, site: Site, settings: ClientSettings
+) -> None:
+    topic = group = site.topic(3)
+    send(shell, site.settings, topic, range(2), queue=Queue("broker-a", topic, 1))
+    seldom = replace(FIRST, commit_ms=60_000)
+    with (
+        shell.Admin(settings) as admin,
+        shell.Consumer(site.settings, group, {topic: ()}, consumer=seldom) as consumer,
+    ):
+        assert read(consumer, 2) == [0, 1]
+        moved = admin.reset_by_time(group, topic, 0)
+        assert moved == {Queue("broker-a", topic, number): 0 for number in range(3)}
+        assert read(consumer, 2) == [0, 1]
 
 
 def test_a_topic_is_created_and_deleted(shell: Shell, site: Site, settings: ClientSettings) -> None:

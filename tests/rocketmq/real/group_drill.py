@@ -193,8 +193,10 @@ class Drill:
     def java(self, heap: str, *program: str) -> list[str]:
         """Return the command of a Java program on the line's jars."""
         needs = require(self.words.line)
-        return [
+        home = self.site.cluster.home / "namesrv"  # type: ignore[union-attr]
+        return [  # the tool of 4.9.7 prints nothing without a file of logging in its home
             *(str(needs["java"].executable), heap, "-XX:TieredStopAtLevel=1"),  # type: ignore[attr-defined]
+            f"-Drocketmq.home.dir={home}",
             *("-Drocketmq.client.logRoot=/dev/null", "-cp", needs["artifacts"].classpath),  # type: ignore[attr-defined]
             *program,
         ]
