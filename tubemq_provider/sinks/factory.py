@@ -27,7 +27,6 @@ from urllib.parse import parse_qsl, urlencode
 
 from tubemq_client.errors import ConfigError, require_extra
 from tubemq_provider.extensions import BUILT_IN, call, is_known, load, parsed_options, words
-from tubemq_provider.files.objects import prefix_problems
 from tubemq_provider.sinks._database_address import (
     CREDENTIALS,
     DATABASES,
@@ -35,6 +34,7 @@ from tubemq_provider.sinks._database_address import (
     address_problems,
     without_login,
 )
+from tubemq_provider.sinks._object_storage import prefix_problems
 from tubemq_provider.windows.following import Following
 from tubemq_provider.windows.protocols import Sink
 
