@@ -87,6 +87,8 @@ class Division:
             values = texts([self._table_of(body) for body in records.column("value").to_pylist()])
         encoded = values.dictionary_encode(null_encoding="encode")
         distinct = encoded.dictionary.to_pylist()
+        if self.format is None:  # else a record with this value would be taken for a heartbeat
+            distinct = [None if value == NOWHERE else value for value in distinct]
         if len(distinct) == 1:
             return [(distinct[0], records)]
         order = pc.sort_indices(encoded.indices)  # stable

@@ -108,9 +108,11 @@ class RouteSet:
 
     def check_columns(self, columns: ColumnSet) -> None:
         """Raise `ConfigError` if records with `columns` cannot be divided."""
-        if self.format is None and self.by not in columns.names:
+        schema = columns.arrow_schema(columns.names)
+        texts = [item.name for item in schema if str(item.type) == "string"]
+        if self.format is None and self.by not in texts:
             raise ConfigError(
-                f"by: {self.by!r} is none of {', '.join(columns.names)}, and for _table or "
+                f"by: {self.by!r} is none of {', '.join(texts)}, and for _table or "
                 "_database of change records 'format' is needed",
                 subject="routes",
             )

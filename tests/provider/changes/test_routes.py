@@ -301,3 +301,26 @@ def test_a_route_may_lead_elsewhere_from_the_next_window_on(tmp_path: Path) -> N
     topic.add("1:0", "a", b"2")
     topic.run("2")
     assert (values_in(tmp_path / "one"), values_in(tmp_path / "two")) == ({b"1": 1}, {b"2": 1})
+
+
+def test_a_stream_id_that_is_a_zero_character_is_no_heartbeat(tmp_path: Path) -> None:
+    routes: Any = {"name": "n", "tables": {"*": f"{tmp_path}/t/{{stream_id}}"}}
+    topic = Topic(tmp_path / "home", routes)
+    topic.add("1:0", "\0", b"1")
+    topic.add("1:0", "a", b"2")
+    with pytest.raises(ConfigError, match="no route takes records"):
+        topic.run("t1")
+    topic.routes = {**routes, "unrouted": "quarantine"}
+    result = topic.run("t1")
+    assert (result.corrupt, sum(t["read"] for t in result.tables.values())) == (1, 1)
+
+
+@pytest.mark.parametrize("by", ["message_id", "value", "offset"])
+def test_a_column_that_is_no_text_is_refused_before_anything_is_read(
+    tmp_path: Path, by: str
+) -> None:
+    topic = Topic(tmp_path / "home", {"name": "n", "by": by, "tables": {"*": f"{tmp_path}/a"}})
+    topic.add("1:0", "a", b"1")
+    with pytest.raises(ConfigError, match="is none of topic, partition"):
+        topic.run("t1")
+    assert topic.read == 0
