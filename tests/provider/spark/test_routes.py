@@ -204,7 +204,7 @@ def test_a_table_that_fails_where_its_files_are_written_is_made_good_through_kil
             name = streams[at % 4]
             body = {"id": 100 * number + at, "kind": f"k{at // 4 % kinds[name]}"}
             topic.add("1:0", name, json.dumps(body).encode())
-            sent[name].append(body["id"])
+            sent[name].append(100 * number + at)
         kills += dies(topic, f"t{number}", points)
         result = topic.run(f"t{number}")
         tables = {Path(name).name: entry for name, entry in result.tables.items()}
