@@ -24,7 +24,6 @@ from tubemq_provider.files.quarantine import CORRUPT_FILE, QuarantineFile
 from tubemq_provider.files.writer import with_file_parts
 from tubemq_provider.rows.decoding import BadRecords, RowDecoder, window_decoder
 from tubemq_provider.rows.routing import (
-    FILE_BYTES,
     GROUP_BYTES,
     NOWHERE,
     ROW_GROUP_BYTES,
@@ -46,8 +45,10 @@ if TYPE_CHECKING:
     from tubemq_provider.files.columns import ColumnSet
     from tubemq_provider.windows.following import Following
 
-__all__ = ["RoutedEngine"]
+__all__ = ["FILE_BYTES", "RoutedEngine", "decoder_of"]
 
+FILE_BYTES: Final = 128 * 1024 * 1024
+"""Size of the files of a table, unless the user chooses another."""
 _CLOSING: Final = 4
 """Files that are finished at a time."""
 
@@ -76,7 +77,7 @@ class RoutedEngine(Engine):
         self._target_file_bytes = target_file_bytes or FILE_BYTES
         self._compression = compression
         self._cancelled = threading.Event()
-        sink.routes.division.check(self._columns)
+        sink.routes.check_columns(self._columns)
         for route in sink.routes.routes:
             decoder_of(route, self._columns)  # validate before reading
 
@@ -249,12 +250,11 @@ class _TableWriter(TableRows):
         self.table = table
         self._columns = columns
         self._guard = guard
-        self._output: Any = None
 
     def open(self, open_files: ExitStack, target_bytes: int, compression: str) -> None:
         """Open the files of the table's try."""
-        if self.table.failed is None:
-            self._guard(self.table, lambda: self.table.sink.check_columns(self.schema))
+        if self.table.staging is not None:
+            self._guarded(lambda: self.table.sink.check_columns(self.schema))
         staging = self.table.staging
         if staging is None:
             return
@@ -274,25 +274,25 @@ class _TableWriter(TableRows):
                 )
             )
 
-        self._guard(self.table, open_output)
-
-    def finish(self) -> None:
-        """Write what was reduced, and finish the files."""
-        self.write_reduced()
-        if self._output is not None and self.table.failed is None:
-            self._guard(self.table, lambda: self._output.__exit__(None, None, None))
+        self._guarded(open_output)
 
     def _put(self, rows: pa.RecordBatch) -> None:
-        if self._output is not None and self.table.failed is None:
-            self._guard(self.table, lambda: self._output.add(rows, rows.nbytes))
+        if self._output is not None:
+            self._output.add(rows, rows.nbytes)
+
+    def _guarded(self, action: Callable[[], None]) -> None:
+        if self.table.failed is None:
+            self._guard(self.table, action)
+            if self.table.failed is not None:
+                self._give_up()
 
     def counts(self) -> IngestCounts:
         """Return the counts, after the files were closed. Raises `CountMismatch` if an earlier try
         has published other rows."""
         published = self.table.marker
-        if published is not None:
+        if published is not None and self.table.failed is None:
             refuse_other_rows(self.table.sink.identity, published, self.rows)
-        output = None if self.table.failed is not None else self._output
+        output = self._output
         return IngestCounts(
             self.rows,
             self.bytes,

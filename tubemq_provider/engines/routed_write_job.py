@@ -23,13 +23,12 @@ from tubemq_provider.engines.direct_write_job import (
     staging_directory,
     write_reduced,
 )
-from tubemq_provider.engines.routed import decoder_of
+from tubemq_provider.engines.routed import FILE_BYTES, decoder_of
 from tubemq_provider.files.columns import columns_of
 from tubemq_provider.files.footers import fact_from_json
 from tubemq_provider.files.locations import LocalLocation, Location, location_at, location_of
 from tubemq_provider.files.writer import FilePart, with_file_parts
 from tubemq_provider.rows.changes.reduction import reduced_schema
-from tubemq_provider.rows.routing import FILE_BYTES
 from tubemq_provider.sinks.factory import sink_word
 from tubemq_provider.sinks.routed import Route, RoutedSink, TableStaging, refuse_other_rows
 from tubemq_provider.spark.routed_write_tasks import (
@@ -101,6 +100,7 @@ class RoutedWrite:
             self._sink.routes.format,
             self._sink.routes.unrouted,
             only,
+            isolates=self._sink.routes.isolates,
             quarantine=self._quarantine,
             kind=self._kind,
         )
@@ -225,6 +225,8 @@ class RoutedWrite:
             read.update(document["read"])
             rows.update(document["rows"])
             notices.update(document["notices"])
+            if document["failed"] and (table.marker is None or following is not None):
+                table.fail(document["failed"])
         files: tuple[FileFact, ...] = ()
         accepted: list[tuple[tuple[FileFact, ...], Mapping[str, int]]] = []
         if table.failed is None:
@@ -234,7 +236,7 @@ class RoutedWrite:
         if accepted:
             files, reduced = accepted[0]
             rows = Counter(reduced) if following is not None else rows
-        if table.marker is not None:
+        if table.marker is not None and table.failed is None:
             refuse_other_rows(table.sink.identity, table.marker, rows)
         return IngestCounts(
             dict(rows),

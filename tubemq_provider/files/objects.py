@@ -26,7 +26,6 @@ __all__ = [
     "is_refusal",
     "is_remote",
     "open_store",
-    "prefix_problems",
     "refusal",
     "split_options",
 ]
@@ -35,7 +34,6 @@ SCHEMES: Final = ("s3", "gs", "az")
 """Schemes of object store URLs."""
 
 _CLIENT_OPTIONS: Final = ("allow_http", "allow_invalid_certificates", "connect_timeout", "timeout")
-_PERCENT: Final = re.compile("%[0-9A-Fa-f]{2}")
 _STATUS: Final = re.compile(r"status code\W+([45]\d\d\b(?: [A-Z][A-Za-z-]*)*)")
 _CODE: Final = re.compile(r"<Code>([A-Za-z]{1,64})</Code>")
 _NO_ANSWER: Final = re.compile(r"HTTP error: ([a-z ]{1,64})")
@@ -54,35 +52,6 @@ class StoreFailed(TubeMQError, OSError):
 def is_remote(path: str) -> bool:
     """Return True if a staging path is the URL of an object store, False for a directory."""
     return path.partition("://")[0] in SCHEMES and "://" in path
-
-
-def prefix_problems(url: str) -> list[str]:
-    """Return problems of an object store URL that libraries resolve, join or decode differently, so
-    that readers would use another prefix."""
-    scheme, _, rest = url.partition("://")
-    bucket, _, prefix = rest.rstrip("/").partition("/")
-    if not bucket:
-        return [f"{url!r} names no bucket; write {scheme}://<bucket>/<prefix>"]
-    parts = prefix.split("/") if prefix else []
-    problems = []
-    if bad := [part for part in parts if part in ("", ".", "..")]:
-        plain: list[str] = []
-        for part in parts:
-            if part == "..":
-                del plain[-1:]
-            elif part not in ("", "."):
-                plain.append(part)
-        named = "an empty part" if bad[0] == "" else f"the part {bad[0]!r}"
-        meant = "/".join((bucket, *plain))
-        problems.append(f"{url!r} has {named}; did you mean {scheme}://{meant}?")
-    if match := _PERCENT.search(prefix):
-        problems.append(
-            f"{url!r} has the escape {match[0]}, which some readers decode and others do not; "
-            f"write the character itself, or choose a prefix without it"
-        )
-    if "\\" in prefix or any(ord(char) < ord(" ") or char == "\x7f" for char in prefix):
-        problems.append(f"{url!r} has a backslash or a control character; choose another prefix")
-    return problems
 
 
 def open_store(url: str, options: Mapping[str, str]) -> ObjectStore:

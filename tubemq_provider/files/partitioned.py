@@ -241,6 +241,7 @@ class PartitionedWriter:
             file, partition.file = partition.file, None
             if file is not None:
                 file.abandon()
+        self._partitions.clear()
 
 
 def folder_of(name: str, text: str | None) -> str:

@@ -201,6 +201,7 @@ class StagedWriter:
             self._of_any.clear()
 
     def _abandon(self) -> None:
+        self._pending, self._pending_bytes, self._range = [], 0, None
         file, self._file = self._file, None
         if file is not None:
             file.abandon()

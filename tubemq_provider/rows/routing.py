@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tubemq_client.errors import ConfigError
 from tubemq_provider.files.arrays import texts
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from tubemq_provider.windows.following import Following
 
 __all__ = [
-    "FILE_BYTES",
     "GROUP_BYTES",
     "NOWHERE",
     "ROW_GROUP_BYTES",
@@ -35,6 +35,7 @@ __all__ = [
     "TableRows",
     "Unrouted",
     "combined",
+    "failure_of",
     "matching",
 ]
 
@@ -42,10 +43,9 @@ GROUP_BYTES: Final = 16 * 1024 * 1024
 """Bodies that are read before they are divided, so that a table gets few and large batches."""
 ROW_GROUP_BYTES: Final = 4 * 1024 * 1024
 """Pending rows of one table; all tables of a window, or a task, have theirs in memory."""
-FILE_BYTES: Final = 128 * 1024 * 1024
-"""Size of the files of a table, unless the user chooses another."""
 NOWHERE: Final = "\0"
 """Value of change records that are of no table, such as heartbeats."""
+_LONGEST_REASON: Final = 300
 
 
 def matching(patterns: Sequence[str], value: str) -> int | None:
@@ -54,6 +54,11 @@ def matching(patterns: Sequence[str], value: str) -> int | None:
         if pattern == value:
             return index
     return next((i for i, pattern in enumerate(patterns) if fnmatchcase(value, pattern)), None)
+
+
+def failure_of(error: Exception) -> str:
+    """Return why a table does not take its window, in one line."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"[:_LONGEST_REASON]
 
 
 def combined(batches: Iterable[pa.RecordBatch]) -> pa.RecordBatch:
@@ -72,15 +77,6 @@ class Division:
     by: str
     format: str | None = None
 
-    def check(self, columns: ColumnSet) -> None:
-        """Raise `ConfigError` if records with `columns` cannot be divided."""
-        if self.format is None and self.by not in columns.names:
-            raise ConfigError(
-                f"by: {self.by!r} is none of {', '.join(columns.names)}, and for _table or "
-                "_database of change records 'format' is needed",
-                subject="routes",
-            )
-
     def parts(self, records: pa.RecordBatch) -> list[tuple[str | None, pa.RecordBatch]]:
         """Return the records by their value, in the order of reading within each."""
         import pyarrow.compute as pc
@@ -91,6 +87,8 @@ class Division:
             values = texts([self._table_of(body) for body in records.column("value").to_pylist()])
         encoded = values.dictionary_encode(null_encoding="encode")
         distinct = encoded.dictionary.to_pylist()
+        if self.format is None:  # else a record with this value would be taken for a heartbeat
+            distinct = [None if value == NOWHERE else value for value in distinct]
         if len(distinct) == 1:
             return [(distinct[0], records)]
         order = pc.sort_indices(encoded.indices)  # stable
@@ -172,7 +170,8 @@ class Unrouted:
 
 class TableRows:
     """Rows of one table, decoded and counted; a table that follows changes gets the last change of
-    each key. `keys` are the partitions. An engine derives from it, and defines `_put`."""
+    each key. `keys` are the partitions. An engine derives from it, with `_put` and `_guarded`. What
+    a failed table gets is decoded and counted too, so the quarantine has all of its bad records."""
 
     def __init__(
         self,
@@ -190,6 +189,7 @@ class TableRows:
         self.read = dict.fromkeys(keys, 0)
         self.rows = dict(self.read)
         self.bytes = 0
+        self._output: Any = None
 
     def add(self, records: pa.RecordBatch, bad_records: BadRecords) -> None:
         """Take the next records."""
@@ -199,22 +199,39 @@ class TableRows:
         rows = records
         if self._decoder is not None:
             rows = self._decoder.rows(records.select(self._decoder.read_schema.names), bad_records)
-        if self._reducer is not None:
-            self._reducer.add(rows)
+        if (reducer := self._reducer) is not None:
+            self._guarded(lambda: reducer.add(rows))
         else:
             self._write(rows)
 
-    def write_reduced(self) -> None:
-        """Write the last changes of the keys, if the table follows changes."""
+    def finish(self) -> None:
+        """Write the last changes of the keys, if the table follows changes, and close the files."""
         if self._reducer is not None:
-            for _, batches in self._reducer.by_partition(self.read):
-                for batch in batches:
-                    self._write(batch)
+            self._guarded(self._write_changes)
+        if self._output is not None:
+            self._guarded(lambda: self._output.__exit__(None, None, None))
+
+    def _write_changes(self) -> None:
+        assert self._reducer is not None
+        for _, batches in self._reducer.by_partition(self.read):
+            for batch in batches:
+                self._write(batch)
 
     def _write(self, rows: pa.RecordBatch) -> None:
         for key, count in rows_by_key(rows):
             self.rows[key] = self.rows.get(key, 0) + count
-        self._put(rows)
+        self._guarded(lambda: self._put(rows))
+
+    def _guarded(self, action: Callable[[], None]) -> None:
+        """Do something that may fail because of the table, unless the table has failed."""
+        raise NotImplementedError
+
+    def _give_up(self) -> None:
+        """Abandon the files of a table that has failed."""
+        output, self._output = self._output, None
+        if output is not None:
+            with suppress(Exception):
+                output.__exit__(Exception, None, None)
 
     def _put(self, rows: pa.RecordBatch) -> None:
         """Write rows into the table's files."""

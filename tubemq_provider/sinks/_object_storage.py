@@ -8,6 +8,7 @@ none". pyarrow's and most fsspec file systems cannot ask for that. Stores that i
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Iterable, Mapping
 from functools import cached_property
@@ -20,7 +21,6 @@ from tubemq_provider.files.objects import (
     SCHEMES,
     explains_object_store_errors,
     open_store,
-    prefix_problems,
     split_options,
 )
 from tubemq_provider.sinks._storage import as_document, scheme_of
@@ -31,11 +31,12 @@ if TYPE_CHECKING:
     import pyarrow.fs
     from obstore.store import ObjectStore
 
-__all__ = ["SCHEMES", "ObjectStorage"]
+__all__ = ["SCHEMES", "ObjectStorage", "prefix_problems"]
 
 _PAUSES_S: Final = (0.1, 0.2, 0.4, 0.8, 1.6)
 """Between requests that meet another one for the same object."""
 
+_PERCENT: Final = re.compile("%[0-9A-Fa-f]{2}")
 _PROBE: Final = "_tubemq/conditional-put"
 
 
@@ -281,3 +282,32 @@ def _plain(url: str) -> str:
 
 def _addresses() -> str:
     return ", ".join(f"{scheme}://<bucket>/<prefix>" for scheme in SCHEMES)
+
+
+def prefix_problems(url: str) -> list[str]:
+    """Return problems of an object store URL that libraries resolve, join or decode differently, so
+    that readers would use another prefix."""
+    scheme, _, rest = url.partition("://")
+    bucket, _, prefix = rest.rstrip("/").partition("/")
+    if not bucket:
+        return [f"{url!r} names no bucket; write {scheme}://<bucket>/<prefix>"]
+    parts = prefix.split("/") if prefix else []
+    problems = []
+    if bad := [part for part in parts if part in ("", ".", "..")]:
+        plain: list[str] = []
+        for part in parts:
+            if part == "..":
+                del plain[-1:]
+            elif part not in ("", "."):
+                plain.append(part)
+        named = "an empty part" if bad[0] == "" else f"the part {bad[0]!r}"
+        meant = "/".join((bucket, *plain))
+        problems.append(f"{url!r} has {named}; did you mean {scheme}://{meant}?")
+    if match := _PERCENT.search(prefix):
+        problems.append(
+            f"{url!r} has the escape {match[0]}, which some readers decode and others do not; "
+            f"write the character itself, or choose a prefix without it"
+        )
+    if "\\" in prefix or any(ord(char) < ord(" ") or char == "\x7f" for char in prefix):
+        problems.append(f"{url!r} has a backslash or a control character; choose another prefix")
+    return problems

@@ -26,8 +26,8 @@ from tubemq_client.errors import ConfigError
 from tubemq_provider.files.footers import arrow_schema_of
 from tubemq_provider.files.locations import Location, location_of
 from tubemq_provider.files.staging import FinalArea, StagingArea, Verify, verified_files
-from tubemq_provider.rows.changes.reduction import target_schema
 from tubemq_provider.sinks._deleted_keys import DeletedKeys
+from tubemq_provider.sinks._evolution import target_schema
 from tubemq_provider.sinks._marker_document import marker_document, read_marker
 from tubemq_provider.sinks._marker_store import MarkerStore
 from tubemq_provider.sinks._storage import Storage, StorageBook

@@ -36,7 +36,6 @@ from tubemq_provider.extensions import (
     plugin_of,
     words,
 )
-from tubemq_provider.files.objects import prefix_problems
 from tubemq_provider.sinks._database_address import (
     CREDENTIALS,
     DATABASES,
@@ -44,6 +43,7 @@ from tubemq_provider.sinks._database_address import (
     address_problems,
     without_login,
 )
+from tubemq_provider.sinks._object_storage import prefix_problems
 from tubemq_provider.windows.following import Following
 from tubemq_provider.windows.protocols import Sink
 

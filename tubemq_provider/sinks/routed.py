@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from tubemq_client.errors import ConfigError
-from tubemq_provider.rows.routing import Division, matching
+from tubemq_provider.rows.routing import Division, failure_of, matching
 from tubemq_provider.windows.errors import CountMismatch
 from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.protocols import (
@@ -34,6 +34,7 @@ from tubemq_provider.windows.protocols import (
 )
 
 if TYPE_CHECKING:
+    from tubemq_provider.files.columns import ColumnSet
     from tubemq_provider.rows.spec import DecodeSpec
     from tubemq_provider.windows.following import Following
 
@@ -50,7 +51,6 @@ __all__ = [
 
 _AT_ONCE: Final = 8
 """Tables that are begun or published at a time, where their sinks are independent."""
-_LONGEST_REASON: Final = 300
 FAILED_TABLES: Final = "_failed_tables"
 """Book of the home that names windows with tables which may have failed to take them."""
 PUBLISHING: Final = "_publishing"
@@ -106,6 +106,17 @@ class RouteSet:
         """Division of records that the routes go by."""
         return Division(self.by, self.format)
 
+    def check_columns(self, columns: ColumnSet) -> None:
+        """Raise `ConfigError` if records with `columns` cannot be divided."""
+        schema = columns.arrow_schema(columns.names)
+        texts = [item.name for item in schema if str(item.type) == "string"]
+        if self.format is None and self.by not in texts:
+            raise ConfigError(
+                f"by: {self.by!r} is none of {', '.join(texts)}, and for _table or "
+                "_database of change records 'format' is needed",
+                subject="routes",
+            )
+
     def address_of(self, route: Route, value: str) -> str:
         """Return the address of a value's table. Raises `ConfigError` for a value that cannot be
         told from an escaped one."""
@@ -145,9 +156,10 @@ class TableStaging:
         if self.marker is None:
             self.staging = self.sink.begin(self.plan, attempt)
 
-    def fail(self, error: Exception) -> None:
-        """Note why the table does not take the window, and give up its try."""
-        self.failed = f"{type(error).__name__}: {' '.join(str(error).split())}"[:_LONGEST_REASON]
+    def fail(self, error: Exception | str) -> None:
+        """Note why the table does not take the window (a text comes from a task of Spark), and give
+        up its try."""
+        self.failed = error if isinstance(error, str) else failure_of(error)
         self.discard()
 
     def discard(self) -> None:

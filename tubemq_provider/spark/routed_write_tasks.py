@@ -31,6 +31,7 @@ from tubemq_provider.rows.routing import (
     TableRows,
     Unrouted,
     combined,
+    failure_of,
     matching,
 )
 from tubemq_provider.rows.spec import DecodeSpec
@@ -90,8 +91,9 @@ class TablePlace:
 class RoutedWriteTask:
     """Parameters of the tasks: the place of the whole window, what records are divided by, the
     routes, the places of known tables by `key_of`, the only values that are read for (None: all),
-    the policy for other records, and the size of files. `storage_file` is on the driver's host; it
-    has the options of each place, as JSON by path."""
+    the policy for other records, and the size of files. With `isolates` a table that fails in a
+    task is reported, and the others go on. `storage_file` is on the driver's host; it has the
+    options of each place, as JSON by path."""
 
     directory: str
     by: str
@@ -101,6 +103,7 @@ class RoutedWriteTask:
     format: str | None = None
     unrouted: str = "fail"
     only: tuple[str, ...] | None = None
+    isolates: bool = False
     tasks: int | None = None
     quarantine: bool = False
     kind: str = FIRST_SOURCE
@@ -176,6 +179,7 @@ class RoutedWriteReader(SplitsWriter):
         tables = _Tables(self._order, self._reader.COLUMNS, attempt, self._storage)
         with ExitStack() as open_files:
             reads = [self._divide(item, tables, open_files, attempt) for item in splits]
+            tables.finish()
         document = {"reads": reads, "tables": tables.documents()}
         yield pa.RecordBatch.from_pylist(
             [{"document": json.dumps(document)}], pa.schema([("document", pa.string())])
@@ -252,11 +256,14 @@ class _TaskRows(TableRows):
         following: Following | None,
         columns: ColumnSet,
         open_output: Callable[[pa.Schema], Any] | None,
+        *,
+        isolates: bool,
     ) -> None:
         super().__init__(decoder, following, columns, ())
         self._open_output = open_output
-        self._output: Any = None
+        self._isolates = isolates
         self.values: set[str] = set()
+        self.failed: str | None = None
 
     def _put(self, rows: pa.RecordBatch) -> None:
         if self._open_output is None:
@@ -265,13 +272,19 @@ class _TaskRows(TableRows):
             self._output = self._open_output(self.schema)
         self._output.add(rows, rows.nbytes)
 
-    def close(self) -> None:
-        """Finish the file."""
-        if self._output is not None:
-            self._output.__exit__(None, None, None)
+    def _guarded(self, action: Callable[[], None]) -> None:
+        if self.failed is not None:
+            return
+        try:
+            action()
+        except Exception as error:
+            if not self._isolates:
+                raise
+            self.failed = failure_of(error)
+            self._give_up()
 
     def document(self) -> dict[str, Any]:
-        """Return counts, and facts of the files, which are closed."""
+        """Return counts, facts of the files, which are closed, and why the table has failed."""
         output = self._output
         files: list[FileFact] = [] if output is None else output.files
         pieces: list[FilePart] = [] if output is None else output.pieces
@@ -281,6 +294,7 @@ class _TaskRows(TableRows):
             "rows": self.rows,
             "bytes": self.bytes,
             "notices": self.notices,
+            "failed": self.failed,
             "files": [fact_to_json(fact) for fact in files],
             "pieces": [asdict(piece) for piece in pieces],
         }
@@ -319,7 +333,10 @@ class _Tables:
                 head |= {"start": item.split.range.start}
             opener = self._opener(route, key, open_files)
             decoder = self._decoder(route, key, fresh=following is not None)
-            known[key] = head, _TaskRows(decoder, following, self.columns, opener)
+            known[key] = (
+                head,
+                _TaskRows(decoder, following, self.columns, opener, isolates=self.order.isolates),
+            )
         rows = known[key][1]
         rows.values.add(value)
         return rows
@@ -327,10 +344,14 @@ class _Tables:
     def end_split(self) -> None:
         """Write the slices of the split; keep only their documents, as rows are in memory."""
         for head, rows in self._slices.values():
-            rows.write_reduced()
-            rows.close()
+            rows.finish()
             self._done.append({**head, **rows.document()})
         self._slices.clear()
+
+    def finish(self) -> None:
+        """Close the files."""
+        for _, rows in self._open.values():
+            rows.finish()
 
     def documents(self) -> list[dict[str, Any]]:
         """Return a document for each table, or slice of one, whose files are closed."""

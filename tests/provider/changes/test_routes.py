@@ -22,6 +22,7 @@ from tests.provider.windows.fake_reader import TOPIC, FakeStats, ends_of
 from tubemq_client.errors import ConfigError
 from tubemq_client.model import INDEX_ENTRY_BYTES, CorruptRecords, OffsetRange
 from tubemq_provider.engines.routed import RoutedEngine
+from tubemq_provider.ingest.made_good import MakeGood
 from tubemq_provider.ingest.routes import parse_routes
 from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
 from tubemq_provider.sinks.factory import sink_for
@@ -31,6 +32,7 @@ from tubemq_provider.windows.errors import CountMismatch, SinkHistoryLost
 from tubemq_provider.windows.plan import WindowPlan, WindowScope
 from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
 from tubemq_provider.windows.policies import Policies
+from tubemq_provider.windows.protocols import Step
 from tubemq_provider.windows.run.kinds import window_run
 
 KEYS = ("1:0", "2:0")
@@ -85,7 +87,11 @@ class Topic:
 
         return RoutedSink(home, routes, open_table)
 
-    def run(self, task: str, observer: Any = None, corrupt: str = "fail") -> Any:
+    def run(
+        self, task: str, observer: Any = None, corrupt: str = "fail", *, again: bool = False
+    ) -> Any:
+        """Run the next window; with `again` make good those of failed tables, return what failed
+        again."""
         sink = self.make_sink(sink_for(self.home), parse_routes(self.routes))
         scope = WindowScope("c1", TOPIC, "g1", sink.identity)
         ends = {key: INDEX_ENTRY_BYTES * len(log) for key, log in self.logs.items()}
@@ -100,7 +106,19 @@ class Topic:
         engine = RoutedEngine(open_reader, sink, corrupt_records=CorruptRecords(corrupt))  # type: ignore[arg-type]
         store = MemoryOffsetStore(self.journal, task=task)
         observer = Never() if observer is None else observer
+        if again:
+            return made_good(sink, engine, observer)
         return window_run(planner, store, sink, engine, attempt="a", observer=observer).run()
+
+
+def made_good(sink: RoutedSink, engine: Any, observer: Any) -> list[str]:
+    """Make good the windows of failed tables, as the next run does; return what failed again."""
+
+    def progress(point: str) -> None:
+        observer.at(Step.LOAD, point)
+
+    again = MakeGood(sink, engine, lambda *_, **__: None, attempt="again", progress=progress)
+    return again.run(sink.failures())
 
 
 def values_in(path: Path) -> Counter[bytes]:
@@ -283,3 +301,26 @@ def test_a_route_may_lead_elsewhere_from_the_next_window_on(tmp_path: Path) -> N
     topic.add("1:0", "a", b"2")
     topic.run("2")
     assert (values_in(tmp_path / "one"), values_in(tmp_path / "two")) == ({b"1": 1}, {b"2": 1})
+
+
+def test_a_stream_id_that_is_a_zero_character_is_no_heartbeat(tmp_path: Path) -> None:
+    routes: Any = {"name": "n", "tables": {"*": f"{tmp_path}/t/{{stream_id}}"}}
+    topic = Topic(tmp_path / "home", routes)
+    topic.add("1:0", "\0", b"1")
+    topic.add("1:0", "a", b"2")
+    with pytest.raises(ConfigError, match="no route takes records"):
+        topic.run("t1")
+    topic.routes = {**routes, "unrouted": "quarantine"}
+    result = topic.run("t1")
+    assert (result.corrupt, sum(t["read"] for t in result.tables.values())) == (1, 1)
+
+
+@pytest.mark.parametrize("by", ["message_id", "value", "offset"])
+def test_a_column_that_is_no_text_is_refused_before_anything_is_read(
+    tmp_path: Path, by: str
+) -> None:
+    topic = Topic(tmp_path / "home", {"name": "n", "by": by, "tables": {"*": f"{tmp_path}/a"}})
+    topic.add("1:0", "a", b"1")
+    with pytest.raises(ConfigError, match="is none of topic, partition"):
+        topic.run("t1")
+    assert topic.read == 0

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.provider.changes.test_followed_tables import Never
+from tests.provider.changes.test_routes import made_good
 from tests.provider.spark.in_process import engine_in_process
 from tests.provider.spark.world import GROUP, TOPIC, World
 from tubemq_client import Partition, Record
@@ -58,7 +59,9 @@ class SparkTopic:
 
         return RoutedSink(home, routes, open_table)
 
-    def run(self, task: str, observer: Any = None) -> Any:
+    def run(self, task: str, observer: Any = None, *, again: bool = False) -> Any:
+        """Run the next window; with `again` make good those of failed tables, return what failed
+        again."""
         if self._waiting:
             self.world.send(self._waiting)
             self._waiting = []
@@ -75,4 +78,6 @@ class SparkTopic:
         engine = self.engine(self.world.settings, **self.options).into(sink)
         store = MemoryOffsetStore(self.journal, task=task)
         observer = Never() if observer is None else observer
+        if again:
+            return made_good(sink, engine, observer)
         return window_run(planner, store, sink, engine, attempt="a", observer=observer).run()

@@ -11,7 +11,8 @@ import pytest
 import sqlalchemy as sa
 from deltalake import DeltaTable
 
-from tests.provider.changes.test_followed_tables import Died, Never
+from tests.provider.changes.test_followed_tables import DieAfter, Died, Never
+from tests.provider.changes.test_routes import Topic
 from tests.provider.spark.in_process import engine_in_process as in_process
 from tests.provider.spark.routed import SparkTopic
 from tests.provider.spark.world import World
@@ -152,6 +153,76 @@ def test_a_failing_table_and_records_without_a_route_leave_the_others_alone(
     assert "unable to open database file" in b["failed"]
     assert bodies(f"{tmp_path}/a").total() == 30
     assert len(list((tmp_path / "home").rglob("_corrupt/*"))) == 1
+
+
+def dies(topic: Any, task: str, points: int, *, again: bool = False) -> int:
+    """Run a window that is killed after some points; return 1 if it was, 0 if it was done first."""
+    try:
+        topic.run(task, DieAfter(points), again=again)
+    except Died:
+        return 1
+    return 0
+
+
+@pytest.mark.parametrize(
+    "kind", ["inline", "tasks", pytest.param("spark", marks=pytest.mark.spark)]
+)
+def test_a_table_that_fails_where_its_files_are_written_is_made_good_through_kills(
+    world: World, tmp_path: Path, kind: str, request: pytest.FixtureRequest
+) -> None:
+    """Tables with too many partitions fail in the middle of the read: one that a route names, one
+    that only a pattern takes. The others are published, and nothing is lost or doubled."""
+    topic: Any = Topic(tmp_path / "home", {})
+    if kind != "inline":
+        engine = in_process if kind == "tasks" else SessionEngine
+        topic = SparkTopic(world, topic.home, {}, engine, options={"minPartitions": "4"})
+    if kind == "spark":
+        request.getfixturevalue("spark")
+
+    def routes(most: int) -> dict[str, Any]:
+        decode = {"format": "json", "schema": "id bigint, kind string", "columns": ["partition"]}
+        by_kind = {"decode": decode, "partition_by": ["kind"], "max_partitions": most}
+        return {"name": "shop", "on_route_failure": "isolate", "tables": {
+            "good": f"{tmp_path}/good",
+            "wide": {"sink": f"{tmp_path}/wide", **by_kind},
+            "t_*": {"sink": f"{tmp_path}/{{stream_id}}", **by_kind}}}  # fmt: skip
+
+    streams = ("good", "wide", "t_wide", "t_few")
+    sent: dict[str, list[int]] = {name: [] for name in streams}
+    kinds = Counter(dict.fromkeys(streams, 1)) | Counter(wide=9, t_wide=9)
+
+    def stored(name: str) -> list[int]:
+        if name == "good":
+            bodies = read_windows(tmp_path / name).to_table()["value"].to_pylist()
+            return sorted(json.loads(body)["id"] for body in bodies)
+        return sorted(read_windows(tmp_path / name).to_table()["id"].to_pylist())
+
+    kills = 0
+    topic.routes = routes(2)
+    for number, points in enumerate((12,) if kind == "spark" else (9, 14, 19, 24, 28)):
+        for at in range(80):
+            name = streams[at % 4]
+            body = {"id": 100 * number + at, "kind": f"k{at // 4 % kinds[name]}"}
+            topic.add("1:0", name, json.dumps(body).encode())
+            sent[name].append(100 * number + at)
+        kills += dies(topic, f"t{number}", points)
+        result = topic.run(f"t{number}")
+        tables = {Path(name).name: entry for name, entry in result.tables.items()}
+        assert {name for name, entry in tables.items() if entry.get("failed")} == {"wide", "t_wide"}
+        assert "more than 2 partitions" in tables["wide"]["failed"]
+        assert [tables[name]["read"] for name in streams] == [20] * 4
+        assert [tables[name]["rows"] for name in streams] == [20, 0, 0, 20]
+        for name in ("good", "t_few"):
+            assert stored(name) == sent[name]
+    assert len(topic.run("again", again=True)) == 2 * (number + 1)
+    topic.routes = routes(20)
+    for points in (4, 9, 15, 21) if kind != "spark" else (9,):
+        kills += dies(topic, "again", points, again=True)
+    assert kills >= 2
+    assert topic.run("again", again=True) == []
+    for name in streams:
+        assert stored(name) == sent[name]
+    assert not list(tmp_path.rglob("*/_staging/*"))
 
 
 def test_a_record_without_a_route_fails_the_window_before_anything_is_published(

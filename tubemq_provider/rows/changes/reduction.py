@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-__all__ = ["MOST_KEYS", "Reducer", "reduced_schema", "target_schema"]
+__all__ = ["MOST_KEYS", "Reducer", "reduced_schema"]
 
 MOST_KEYS: Final = 5_000_000
 """Maximal keys of one window, whose rows are in memory."""
@@ -39,16 +39,6 @@ def reduced_schema(schema: pa.Schema, following: Following | None) -> pa.Schema:
     kept = [item for item in schema if item.name not in (OP, _BEFORE)]
     following.check_columns([item.name for item in kept])
     return pa.schema([*kept, pa.field(OP, pa.string())])
-
-
-def target_schema(columns: pa.Schema, following: Following) -> pa.Schema:
-    """Return the columns of the target for staged `columns`."""
-    import pyarrow as pa
-
-    kept = [item for item in columns if item.name != OP]
-    if following.soft_delete:
-        kept.append(pa.field(following.soft_delete, pa.bool_()))
-    return pa.schema(kept)
 
 
 class Reducer:

@@ -40,9 +40,8 @@ from tubemq_provider.files.staging import (
     Verify,
     checked_verify,
 )
-from tubemq_provider.rows.changes.reduction import target_schema
 from tubemq_provider.sinks._column_names import case_problems
-from tubemq_provider.sinks._evolution import Evolution, checked_evolution
+from tubemq_provider.sinks._evolution import Evolution, checked_evolution, target_schema
 from tubemq_provider.sinks._storage import LocalStorage, Storage
 from tubemq_provider.sinks._storage_for import storage_for
 from tubemq_provider.sinks._table_sink import (

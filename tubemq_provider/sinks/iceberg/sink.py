@@ -28,8 +28,7 @@ from tubemq_client.errors import ConfigError, TubeMQError, require_extra
 from tubemq_provider.files.durable import fsync_path
 from tubemq_provider.files.objects import StoreFailed
 from tubemq_provider.files.staging import FinalArea, StagingArea, Verify, checked_verify
-from tubemq_provider.rows.changes.reduction import target_schema
-from tubemq_provider.sinks._evolution import Evolution, checked_evolution
+from tubemq_provider.sinks._evolution import Evolution, checked_evolution, target_schema
 from tubemq_provider.sinks._storage import LocalStorage, Storage, StorageBook
 from tubemq_provider.sinks._storage_for import storage_for
 from tubemq_provider.sinks._table_sink import (

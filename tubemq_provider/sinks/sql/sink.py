@@ -23,13 +23,13 @@ from uuid import uuid4
 from tubemq_client.errors import ConfigError
 from tubemq_provider.files.durable import missing_root
 from tubemq_provider.files.staging import StagingArea, verified_files
-from tubemq_provider.rows.changes.reduction import target_schema
 from tubemq_provider.sinks._database_address import (
     environment_problems,
     lagging_replica_problem,
     meaning_problems,
     overruling,
 )
+from tubemq_provider.sinks._evolution import target_schema
 from tubemq_provider.sinks._marker_document import marker_document, read_marker
 from tubemq_provider.sinks._storage import as_document
 from tubemq_provider.sinks.sql.address import name_problem, normal_address, parse_address
