@@ -9,7 +9,21 @@ or next to each other (`docs/rocketmq-snode.md`).
 
 from __future__ import annotations
 
-from rocketmq_snode.server import Snode
-from rocketmq_snode.settings import SnodeSettings
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rocketmq_snode.server import Snode
+    from rocketmq_snode.settings import SnodeSettings
 
 __all__ = ["Snode", "SnodeSettings"]
+
+_HOME_OF = {"Snode": "server", "SnodeSettings": "settings"}
+"""Module of each public name, imported when it is asked for: `rocketmq-snode --help` needs none."""
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{home}"), name)

@@ -2,13 +2,12 @@
 
 `rocketmq-snode serve --config snode.toml`; `rocketmq-snode list ns1:9876` lists the nodes. `serve`
 logs one JSON object per line on standard error. SIGTERM and SIGINT drain; a second one ends at
-once.
+once. Modules of the node are imported when a command runs, so that `--help` answers at once.
 """
 
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 import logging
 import os
@@ -19,16 +18,12 @@ import time
 from collections.abc import Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
-from rocketmq_client import errors
-from rocketmq_client.config import ClientConfig
-from rocketmq_client.model import address_text
-from rocketmq_snode.options import SnodeConfig, read_options
-from rocketmq_snode.registry import known_nodes
-from rocketmq_snode.server import Snode
-from rocketmq_snode.settings import SnodeSettings
 from tubemq_client import __version__
+
+if TYPE_CHECKING:
+    from rocketmq_snode.settings import SnodeSettings
 
 __all__ = ["main"]
 
@@ -57,12 +52,19 @@ class _JsonLines(logging.Formatter):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return 2 for invalid options, 1 if no name server answers."""
     chosen = _parser().parse_args(arguments)
+    from rocketmq_client import errors
+
     try:
         if chosen.command == "list":
             return _list(chosen.name_servers, chosen.cluster, chosen.output)
         if chosen.command == "completion":
             print(_completion(chosen.shell))
             return 0
+        import asyncio
+
+        from rocketmq_client.model import address_text
+        from rocketmq_snode.options import read_options
+
         settings = read_options(chosen.config, os.environ)
         if chosen.check_config:
             print(f"valid options: the node would listen on {address_text(settings.listen)}")
@@ -79,6 +81,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 class _Parser(argparse.ArgumentParser):
     """Parser that answers a wrong word with the near ones besides the whole list."""
+
+    def format_help(self) -> str:
+        """Return the help; that of `serve` ends with the variables of the environment."""
+        text = super().format_help()
+        return f"{text}\n{_variables()}\n" if self.prog.endswith(" serve") else text
 
     def error(self, message: str) -> NoReturn:
         """Print usage and message; exit with 2."""
@@ -105,7 +112,6 @@ def _parser() -> argparse.ArgumentParser:
         "SNODE_NAME_SERVERS=ns1:9876 rocketmq-snode serve",
         "rocketmq-snode serve --config snode.toml --check-config",
     )
-    serve.epilog = f"{serve.epilog}\n\n{_variables()}"
     serve.add_argument(
         "-c",
         "--config",
@@ -149,6 +155,8 @@ def _with_examples(parser: argparse.ArgumentParser, *examples: str) -> argparse.
 
 def _variables() -> str:
     """Return a line for each option that the environment can give."""
+    from rocketmq_snode.options import SnodeConfig
+
     lines = [
         f"  SNODE_{name.upper():<26} {field.description}"
         for name, field in SnodeConfig.model_fields.items()
@@ -170,6 +178,11 @@ def _completion(shell: str) -> str:
 
 def _list(name_servers: str, cluster: str | None, output: str) -> int:
     """Print name, cluster, address, clients and age of each live node."""
+    import asyncio
+
+    from rocketmq_client.config import ClientConfig
+    from rocketmq_snode.registry import known_nodes
+
     settings = ClientConfig.parse({"name_servers": name_servers}).settings()
     rows = [
         {
@@ -197,6 +210,11 @@ def _list(name_servers: str, cluster: str | None, output: str) -> int:
 
 
 async def _serve(settings: SnodeSettings) -> None:
+    import asyncio
+
+    from rocketmq_client.model import address_text
+    from rocketmq_snode.server import Snode
+
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     descriptors = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _DESCRIPTORS)
     if soft != resource.RLIM_INFINITY and soft < descriptors:

@@ -113,8 +113,9 @@ class Reader:
         dag = self._dags()[dag_id]
         interval = {}
         if at is not None:
-            begin = datetime.fromisoformat(at)
-            interval = data_interval(begin, begin + timedelta(hours=1))
+            # As Airflow does for a run by hand of an hourly Dag: the hour that ends at its date.
+            end = datetime.fromisoformat(at)
+            interval = data_interval(end - timedelta(hours=1), end)
         for task in dag.tasks:
             context = fake_context(task, self.kept, run=f"run {self.runs}", **interval)
             type(task).execute.__wrapped__(task, context)

@@ -327,6 +327,22 @@ def test_help_has_examples(command, capsys) -> None:
     assert "rocketmq-snode completion fish | source" in shown or command != "completion"
 
 
+def test_help_imports_nothing_of_the_node() -> None:
+    code = (
+        "import sys; from rocketmq_snode.command import main\n"
+        "try: main(['--help'])\n"
+        "finally: print([m for m in ('asyncio', 'pydantic', 'google') if m in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=60 * PATIENCE,
+        check=True,
+    )
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
 def test_help_lists_every_variable_of_the_environment(capsys) -> None:
     shown = ended(["serve", "--help"], capsys)[1]
     for name in SnodeConfig.model_fields.keys() - {"tls"}:
@@ -365,7 +381,7 @@ def test_nodes_are_listed_as_json(capsys, monkeypatch) -> None:
     async def known(settings: object) -> dict[str, Any]:
         return {"a": entry, "b": entry, "c": entry | {"cluster": "Other"}}
 
-    monkeypatch.setattr("rocketmq_snode.command.known_nodes", known)
+    monkeypatch.setattr("rocketmq_snode.registry.known_nodes", known)
     row = {"name": "a", "cluster": "Lake", "address": "10.0.0.5:11911", "clients": 3, "age_s": 0}
     assert main(["list", "ns1", "-o", "json", "--cluster", "Lake"]) == 0
     assert json.loads(capsys.readouterr().out) == [row, row | {"name": "b"}]

@@ -204,7 +204,10 @@ def network_error(
     if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout):
         return errors.ConnectError(text)
     if timed_out:
-        return errors.RpcTimeout(f"{text} (timeout_ms)")
+        return errors.RpcTimeout(
+            f"{where}: no answer within timeout_ms; administration is at a master's web port, "
+            "8080 by default"
+        )
     if exchange.url.startswith("https:"):
         text += no_answer(secured=True).replace("tls.", "")
     return errors.ConnectionLost(text)

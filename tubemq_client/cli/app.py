@@ -28,7 +28,11 @@ __all__ = ["build_app", "load_command"]
 
 P = ParamSpec("P")
 
-_DOCTOR = "; to see which step fails: tubemq doctor"
+_HINTS = {
+    errors.NetworkError: "; to see which step fails: tubemq doctor",
+    errors.UnknownTopic: "; to see which topics there are: tubemq topics list",
+}
+"""End of the message of an error, by its class."""
 
 _CALLERS_FAULT = 2
 _CLUSTERS_FAULT = 1
@@ -160,7 +164,7 @@ def _reporting(command: Callable[P, None]) -> Callable[P, None]:
         try:
             command(*args, **kwargs)
         except errors.TubeMQError as error:
-            hint = _DOCTOR if isinstance(error, errors.NetworkError) else ""
+            hint = "".join(text for kind, text in _HINTS.items() if isinstance(error, kind))
             typer.echo(f"tubemq: {visible(_one_line(error), lines=True)}{hint}", err=True)
             is_local = isinstance(error, errors.LocalError)
             raise typer.Exit(_CALLERS_FAULT if is_local else _CLUSTERS_FAULT) from None

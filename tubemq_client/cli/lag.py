@@ -136,7 +136,10 @@ def _tell_missing_positions(client: AdminClient, topic: str, group: str) -> None
             f"group {group} is unknown: no member is on line, and no broker keeps a position for "
             "it (tubemq groups list)"
         )
-    note(f"{reason}; lag counts from the beginning of the log")
+    note(
+        f"{reason}; lag counts from the beginning of the log. Airflow and Dagster keep positions "
+        "themselves: airflow tubemq offsets list"
+    )
 
 
 def _rows(look: _Sample) -> list[dict[str, Any]]:

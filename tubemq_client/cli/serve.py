@@ -293,7 +293,8 @@ def _announce(addresses: dict[str, Any], ready_file: Path | None, output: Output
     if "tls_masters" in addresses:
         note(f"over TLS  {addresses['tls_masters']}")
     if addresses["master_web"]:
-        note(f"admin     {addresses['master_web']}")
+        web = addresses["master_web"]
+        note(f"admin     {web}   (export TUBEMQ_ADMIN={web} TUBEMQ_ADMIN_TOKEN=abc)")
     for broker_id, at in addresses["brokers"].items():
         note(f"broker {broker_id}  {at['address']}" + (f"   {at['web']}" if at["web"] else ""))
     note(f"topics    {', '.join(addresses['topics']) or 'none'}")

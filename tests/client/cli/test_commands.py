@@ -136,11 +136,20 @@ def test_version(run: Run) -> None:
     assert run("--version").out == run("-V").out == "0.1.0\n"
 
 
+@pytest.mark.parametrize("words", ["partitions missing", "ends missing", "produce missing"])
+def test_an_unknown_topic_names_the_command_that_lists_topics(run: Run, words: str) -> None:
+    outcome = run(*words.split(), text='{"number": 1}\n')
+    assert outcome.code == 1
+    assert "topic" in outcome.err
+    assert outcome.err.rstrip().endswith("tubemq topics list")
+
+
 def test_an_unknown_group_is_told(run: Run, fresh: str) -> None:
     run("produce", fresh, text='{"number": 1}\n{"number": 2}\n')
     unknown = run("lag", fresh, "--group", "nobody")
     assert unknown.code == 0
     assert "group nobody is unknown" in " ".join(unknown.err.split())
+    assert "airflow tubemq offsets list" in " ".join(unknown.err.split())
     run("offsets", "set", "elsewhere", TOPIC, "earliest", "--yes")
     other = run("lag", fresh, "--group", "elsewhere")
     assert f"group elsewhere has no position on topic {fresh}" in " ".join(other.err.split())
