@@ -22,14 +22,14 @@ _FULL_ANSWERS: Final = 32
 
 
 class PullSize:
-    """Pure; one per read."""
+    """Pull size of one read, learned from its answers."""
 
     def __init__(self) -> None:
         self._count = 0
         self._full = 0
 
     def __repr__(self) -> str:
-        return f"<Stride {self._count or 'unknown'}>"
+        return f"<PullSize {self._count or 'unknown'}>"
 
     def ahead(self, policy: ReadPolicy) -> int:
         """Return the number of pulls that may be in flight: one until the size of answers is

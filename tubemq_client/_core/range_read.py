@@ -13,7 +13,6 @@ partitions lie between. `docs/protocol/exact-ranges.md` has the rules with their
   the lease outlives it: a broker that crashed meanwhile gives lost offsets to other records.
 * "Nothing to read" (404) is not the end: it may have moved the position. The end is reached when
   the position has reached it.
-  the position is.
 * Brokers skip records that retention has removed without reporting it. A batch with one record per
   entry proves that none is missing. Where batches have fewer, because partitions share the
   store or because of filters, the broker is asked what it still has (`retention`): once after the

@@ -1,6 +1,6 @@
 """Tasks that read sub-ranges of a range, each with a separate connection.
 
-`_core.side_by_side` chooses the sub-ranges. The user's task gets their batches in order; the
+`_core.parallel_read` chooses the sub-ranges. The user's task gets their batches in order; the
 others fetch, check and split, and wait when too much was read ahead. `sync._parallel` is the
 counterpart.
 """

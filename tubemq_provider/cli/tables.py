@@ -105,7 +105,7 @@ class _Span:
 
     @property
     def ranges(self) -> tuple[Mapping[str, int], Mapping[str, int]]:
-        """First and last offset of each partition."""
+        """First offset and end of each partition."""
         starts: dict[str, int] = {}
         ends: dict[str, int] = {}
         for plan in self.plans:

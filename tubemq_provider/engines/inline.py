@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from tubemq_client.errors import ConfigError
 from tubemq_client.model import CorruptRecords, GapPolicy
@@ -37,7 +37,10 @@ from tubemq_provider.windows.spaces import FIRST_SOURCE
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["InlineEngine"]
+__all__ = ["FILE_BYTES", "InlineEngine"]
+
+FILE_BYTES: Final = 128 * 1024 * 1024
+"""Size of data files, unless the user chooses another."""
 
 OpenReader = Callable[[WindowPlan], AbstractContextManager[RecordReader]]
 

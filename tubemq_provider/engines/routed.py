@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from tubemq_client.model import CorruptRecords
+from tubemq_provider.engines.inline import FILE_BYTES
 from tubemq_provider.files.columns import columns_of
 from tubemq_provider.files.locations import location_of
 from tubemq_provider.files.partitioned import staged_writer
@@ -45,10 +46,8 @@ if TYPE_CHECKING:
     from tubemq_provider.files.columns import ColumnSet
     from tubemq_provider.windows.following import Following
 
-__all__ = ["FILE_BYTES", "RoutedEngine", "decoder_of"]
+__all__ = ["RoutedEngine", "decoder_of"]
 
-FILE_BYTES: Final = 128 * 1024 * 1024
-"""Size of the files of a table, unless the user chooses another."""
 _CLOSING: Final = 4
 """Files that are finished at a time."""
 

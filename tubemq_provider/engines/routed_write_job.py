@@ -23,7 +23,8 @@ from tubemq_provider.engines.direct_write_job import (
     staging_directory,
     write_reduced,
 )
-from tubemq_provider.engines.routed import FILE_BYTES, decoder_of
+from tubemq_provider.engines.inline import FILE_BYTES
+from tubemq_provider.engines.routed import decoder_of
 from tubemq_provider.files.columns import columns_of
 from tubemq_provider.files.footers import fact_from_json
 from tubemq_provider.files.locations import LocalLocation, Location, location_at, location_of

@@ -74,8 +74,7 @@ def make_inline(
     stack: ExitStack,  # noqa: ARG001 - starts nothing
 ) -> Engine:
     """Return the engine without Spark."""
-    from tubemq_provider.engines.inline import InlineEngine
-    from tubemq_provider.rows.routing import FILE_BYTES
+    from tubemq_provider.engines.inline import FILE_BYTES, InlineEngine
 
     return InlineEngine.for_source(
         source,

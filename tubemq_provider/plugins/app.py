@@ -59,7 +59,7 @@ _STATIC: Final = {
 }
 
 
-def build(desk: LagRequests | None = None) -> Any:
+def build(lags: LagRequests | None = None) -> Any:
     """Return the application, to be mounted in Airflow's API server."""
     app = FastAPI(
         title="TubeMQ windows",
@@ -76,7 +76,7 @@ def build(desk: LagRequests | None = None) -> Any:
     app.get("/api/groups/{asset_id}/coverage")(_coverage)
     app.get("/api/groups/{asset_id}/tables")(_tables)
     app.get("/api/groups/{asset_id}/running")(_running)
-    app.get("/api/groups/{asset_id}/lag")(_lag(desk or LagRequests()))
+    app.get("/api/groups/{asset_id}/lag")(_lag(lags or LagRequests()))
     return _with_headers(app)
 
 
@@ -212,7 +212,7 @@ _NO_POSITION = (
 # Lag ----------------------------------------------------------------------------------------------
 
 
-def _lag(desk: LagRequests) -> Any:
+def _lag(lags: LagRequests) -> Any:
     def answer(reader: ReaderDep, asset_id: AssetId) -> dict[str, Any]:
         """Return the cached lag by partition, and start a query if it is old."""
         with reading() as session:
@@ -226,7 +226,7 @@ def _lag(desk: LagRequests) -> Any:
         if not conf.getboolean("tubemq", "page_lag", fallback=True):
             return {"state": "off", "note": "[tubemq] page_lag is off.", "partitions": []}
         cluster, topic, _ = group.parts
-        answer_ = desk.look(
+        answer_ = lags.look(
             (group.source, cluster, topic),
             (group.source, cluster),
             lambda: ends_of(group.source, cluster, topic),

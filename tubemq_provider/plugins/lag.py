@@ -39,8 +39,8 @@ class Answer:
     """Cached answer about a topic's ends.
 
     `state` is ``asking`` (nothing yet), ``known``, or ``unreachable`` with a `note` for users, and
-    `of_cluster` if that holds for all topics of the cluster. `at` is a time of the desk's clock, in
-    seconds.
+    `of_cluster` if that holds for all topics of the cluster. `at` is a time of the clock of
+    `LagRequests`, in seconds.
     """
 
     state: str
@@ -58,11 +58,9 @@ class LagRequests:
     - `fresh_s`: seconds for which an answer is reused; `trouble_s`: the same for an unreachable
       cluster, for which every query gets that answer.
     - `stale_s`: seconds after which an answer is dropped, also while a new query runs: positions
-      have
-      advanced, and with old ends their lag would be zero.
+      have advanced, and with old ends their lag would be zero.
     - `patience_s`: seconds after which a query is shown as failed; its thread ends by itself, as
-      the
-      clients' own requests have deadlines.
+      the clients' own requests have deadlines.
     """
 
     most: int = 4

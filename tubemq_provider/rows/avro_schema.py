@@ -66,7 +66,7 @@ def record_column(
     """Return the column of the record `schema`, and the aliases and defaults of its fields.
 
     `unsupported_fields`, `nanoseconds` and `time_of_day` as in `DecodeSpec`. Raises `ConfigError`
-    that names every field without a column, and `MissingExtra` without fastavro.
+    that names every field without a column, and `MissingExtraError` without fastavro.
     """
     document = _parsed(schema)
     if not isinstance(document, Mapping) or document.get("type") != "record":
