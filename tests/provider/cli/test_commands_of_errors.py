@@ -59,6 +59,10 @@ TESTS = {
     "airflow tubemq check": (HERE, "test_a_connection_is_checked"),
     "airflow tubemq offsets adopt": (HERE, "test_claims_of_dead_tasks_are_adopted"),
     "airflow tubemq offsets epoch": (LOST, "as_the_error_says"),
+    "airflow tubemq offsets list": (
+        "tests/system/airflow/test_ledger_on_real_airflow.py",
+        '"offsets", "list"',
+    ),
     "airflow tubemq offsets rebuild": (LOST, "rebuild"),
     "airflow tubemq offsets set": (LOST, "as_the_error_says"),
     "airflow tubemq offsets show": (LOOKS, "offsets.show"),
