@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import fields
 from datetime import datetime, timedelta
 from importlib import import_module
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tubemq_client import errors
 from tubemq_provider.extensions import BUILT_IN, is_known, options_problems
@@ -18,7 +18,6 @@ from tubemq_provider.ingest.engine_arguments import engine_problems
 from tubemq_provider.ingest.fields import IngestFields, InitialPosition, Resolver
 from tubemq_provider.ingest.following import decoding_of, following_of, following_problems
 from tubemq_provider.ingest.options import options_of, without_effect
-from tubemq_provider.ingest.routes import parse_routes, routes_problems
 from tubemq_provider.ingest.sink_rules import problems_of_object, sink_problems
 from tubemq_provider.ingest.validation import (
     from_json,
@@ -27,10 +26,12 @@ from tubemq_provider.ingest.validation import (
 )
 from tubemq_provider.rows.spec import DecodeSpec
 from tubemq_provider.sinks.factory import sink_word
-from tubemq_provider.sinks.routed import RouteSet
 from tubemq_provider.windows.following import Following
 from tubemq_provider.windows.policies import Policies, words_in
 from tubemq_provider.windows.spaces import FIRST_SOURCE, space_of
+
+if TYPE_CHECKING:
+    from tubemq_provider.sinks.routed import RouteSet
 
 __all__ = [
     "OPTIONS",
@@ -74,7 +75,9 @@ class IngestArguments(IngestFields):
             problems += self._of_resolver()
         problems += [*engine_problems(self), *self._of_plugins()]
         problems += following_problems(self)
-        if "routes" not in unknown and not (self.routes and is_template(self.routes)):
+        if self.routes is not None and "routes" not in unknown and not is_template(self.routes):
+            from tubemq_provider.ingest.routes import routes_problems
+
             problems += routes_problems(self)
         problems += self._of_quarantine_topic(unknown)
         if self.epoch_seen and not self.epoch:
@@ -126,6 +129,8 @@ class IngestArguments(IngestFields):
         """Routes to several tables, or None. Reads their file."""
         if self.routes is None:
             return None
+        from tubemq_provider.ingest.routes import parse_routes
+
         return parse_routes(self.routes, mode=self.mode, offset_store=self.offset_store)
 
     @property

@@ -229,8 +229,11 @@ def _store(value: object) -> object:
     return value
 
 
-class IngestFields(TaskArguments):
-    """Arguments of an ingest, in Airflow's operators and Dagster's assets; see docs/airflow.md."""
+class IngestFields(TaskArguments, defer_build=True):
+    """Arguments of an ingest, in Airflow's operators and Dagster's assets; see docs/airflow.md.
+
+    Only the subclass with the rules is used: a validator for the fields alone is never built.
+    """
 
     source: str = FIRST_SOURCE
     topic: Annotated[

@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 
 __all__ = [
     "basic_instant",
@@ -94,12 +95,14 @@ def rfc3339(instant: datetime) -> str:
     return in_utc(instant).isoformat().replace("+00:00", "Z")
 
 
+@lru_cache(maxsize=4096)
 def basic_instant(instant: datetime) -> str:
     """Return an instant for ids and file names: ``20261121T081500Z``, fraction only if not zero."""
     text = in_utc(instant).replace(tzinfo=None).isoformat()
     return text.replace("-", "").replace(":", "") + "Z"
 
 
+@lru_cache(maxsize=4096)
 def parse_basic_instant(text: str) -> datetime:
     """Parse the text of a `basic_instant`; return UTC. Raises `ValueError` for other text."""
     instant = datetime.fromisoformat(text)

@@ -12,7 +12,7 @@ import pytest
 from tests.client.balance.world import PARTITIONS, World
 from tubemq_client.model import ConsumerSettings
 
-SEEDS = range(25)
+SEEDS = range(14)
 STEPS = 10
 MOST_MEMBERS = 4
 DRAIN_MS = 300_000

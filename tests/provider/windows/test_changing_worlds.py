@@ -29,18 +29,18 @@ from tubemq_provider.windows.run.standalone_run import StandaloneRun
 
 
 def test_no_history_of_time_windows_loses_or_repeats_a_record() -> None:
-    for seed in range(300):
+    for seed in range(120):
         TimeHistory(seed).play()
 
 
 @pytest.mark.parametrize("fenced", [True, False], ids=["fenced", "unfenced"])
 def test_no_history_with_brokers_that_come_and_go_loses_or_repeats_a_record(fenced: bool) -> None:
-    for seed in range(200):
+    for seed in range(80):
         Shaken(fenced=fenced, purges=seed % 3 == 0).play(random_choices(seed, 120))
 
 
 def test_no_history_of_claims_with_brokers_that_come_and_go_loses_or_repeats_a_record() -> None:
-    for seed in range(25):
+    for seed in range(12):
         ShakenClaims(fenced=seed % 2 == 0, purges=False).play(random_choices(seed, 120))
 
 

@@ -127,7 +127,9 @@ def test_what_a_broker_should_not_send_costs_a_connection_and_no_record(
     with (
         EmbeddedRocketMQ(topics={"orders": 1}) as mq,
         hop_before(mq) as hop,
-        shell.Consumer(mq.settings, "g", {"orders": ()}, consumer=few) as consumer,
+        shell.Consumer(
+            replace(mq.settings, rpc_timeout_ms=1_000), "g", {"orders": ()}, consumer=few
+        ) as consumer,
     ):
         send(shell, mq.settings, "orders", range(30))
         hop.change = Sometimes(CHANGES[change])
