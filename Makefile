@@ -276,13 +276,16 @@ MODEL_BUILD := (cd models && CARGO_BUILD_JOBS=1 cargo build --release --locked -
 MODEL_SMALL := two metadata lake brokers sleeper claims-faults time-partitions
 MODEL_SIZES := $(MODEL_SMALL) partitions three serial claims-three time
 
-.PHONY: model model-ci model-long
+.PHONY: model model-build model-ci model-long
 model: setup ## Check the model of the window protocol and its planted mistakes (some minutes)
 	@if command -v cargo >/dev/null; then \
 	  $(MODEL_BUILD) && $(MODEL) check $(MODEL_SIZES) && \
 	  rm -rf build/model && mkdir -p build/model && $(MODEL) mistakes build/model && \
 	  diff -r build/model $(MODEL_TRACES); \
 	else echo "the model is in Rust, and this machine has no cargo: make test plays its traces"; fi
+
+model-build: ## Only compile the model
+	@if command -v cargo >/dev/null; then $(MODEL_BUILD); fi
 
 model-ci: ## The same in the small sizes of CI
 	@$(MAKE) --no-print-directory model MODEL_SIZES="$(MODEL_SMALL)"

@@ -8,6 +8,7 @@ nothing of Airflow. It must not decide anything by a version number.
 
 from __future__ import annotations
 
+from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
@@ -119,6 +120,7 @@ def __getattr__(name: str) -> Any:
     return value
 
 
+@cache
 def has_asset_state() -> bool:
     """Return True if this Airflow has state of assets and tasks: 3.3 and newer."""
     return find_spec("airflow.state") is not None

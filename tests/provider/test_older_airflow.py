@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -31,12 +32,15 @@ class Events:
 
 
 @pytest.fixture
-def older(monkeypatch: pytest.MonkeyPatch) -> None:
+def older(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Hide `airflow.state`, as in an older Airflow."""
     found = importlib.util.find_spec
     monkeypatch.setattr(
         _airflow, "find_spec", lambda name: None if name == "airflow.state" else found(name)
     )
+    _airflow.has_asset_state.cache_clear()
+    yield
+    _airflow.has_asset_state.cache_clear()
 
 
 def test_names_that_have_moved_are_taken_from_one_place() -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from inspect import Parameter, Signature, signature
 from textwrap import fill
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -96,12 +96,20 @@ def default_of(field: FieldInfo) -> Any:
     """Return the default of an optional field."""
     if field.default is None or isinstance(field.default, (str, int)):
         return field.default  # needs no copy
-    return field.get_default(call_default_factory=True)
+    # Pydantic looks at the signature of a factory each time; none here takes validated data.
+    factory = cast("Callable[[], Any] | None", field.default_factory)
+    return field.get_default() if factory is None else factory()
+
+
+@cache
+def _fields_of(model: type[BaseModel]) -> dict[str, FieldInfo]:
+    """Return the fields of `model`: pydantic's own attribute is slow to read."""
+    return model.model_fields
 
 
 def _is_changed(arguments: BaseModel, name: str) -> bool:
     """Return True if an option is not at its default."""
-    field = type(arguments).model_fields[name]
+    field = _fields_of(type(arguments))[name]
     return not field.is_required() and getattr(arguments, name) != default_of(field)
 
 

@@ -15,7 +15,7 @@ from tests.rocketmq.shells import Shell
 from tests.rocketmq.sites import Site
 from tools.devkit.patience import PATIENCE
 
-WINDOWS = 200
+WINDOWS = 80
 
 
 def wait_readable(metadata, topic: str, written) -> dict:

@@ -29,7 +29,7 @@ def test_random_windows_equal_receipts_while_producing(
         feeder.produce(1_500)
         feeder.start()
     try:
-        assert run_windows(settings, group, ledger, TOPICS, 100, 1, shell) > 0
+        assert run_windows(settings, group, ledger, TOPICS, 50, 1, shell) > 0
     finally:
         for feeder in feeders:
             feeder.stop()
@@ -123,7 +123,7 @@ def test_readers_share_a_bounded_number_of_groups(
     """Brokers book every group for weeks, so windows must not invent names."""
     Feeder(settings, SHARED, ledger, 7).produce(400)
     by_hand.broker(1).flush()
-    assert run_windows(settings, group, ledger, [SHARED], 100, 2, shell) > 0
+    assert run_windows(settings, group, ledger, [SHARED], 50, 2, shell) > 0
     groups = [g for g in by_hand.broker(1).groups() if g.startswith(f"{group}.")]
     assert 0 < len(groups) <= 65
 
