@@ -190,7 +190,9 @@ def _word_or(kind: Kind, base: type[Any]) -> Callable[[Any, ValidationInfo], Any
         if value is None or isinstance(value, base):
             return value
         if not isinstance(value, str):
-            raise ValueError(f"{value!r} is neither a word nor an object of {base.__name__}")  # noqa: TRY004 - pydantic collects ValueErrors
+            plain = isinstance(value, int | float | list | dict | bytes)
+            found = repr(value) if plain else f"an object of {type(value).__name__}"
+            raise ValueError(f"{found} is neither a word nor an object of {base.__name__}")  # noqa: TRY004 - pydantic collects ValueErrors
         if kind == "resolver" and value in _resolvers_of((info.data or {}).get("source")):
             return value
         if not is_template(value) and not is_known(kind, value):

@@ -163,6 +163,10 @@ class IngestOperator(RefusesEmptyRendering, BaseOperator):
             super().__init__(**kwargs)
         for name, value in arguments.items():
             setattr(self, name, value)
+        if _is_own_object(arguments.get("resolver")):
+            # Airflow would store and show its `repr`, which may hold what it connects with.
+            shown = (name for name in self.template_fields if name != "resolver")
+            self.template_fields = tuple(shown)
         self.tubemq_conn_id, self.policies = tubemq_conn_id, policies
         self.cluster = cluster or tubemq_conn_id
         self._serialise(chosen)
@@ -472,6 +476,12 @@ def _inside_of_values(kind: type[IngestOperator]) -> dict[str, str]:
                 text = f"{holder}={value.__name__}({member}=…)"
                 spellings.setdefault(value.names.get(member, member), []).append(text)
     return {name: " or ".join(texts) for name, texts in spellings.items()}
+
+
+def _is_own_object(value: object) -> bool:
+    """Return True for an object that does not say itself what Airflow may store of it."""
+    plain = value is None or isinstance(value, str | Value)
+    return not plain and not is_template(value) and not hasattr(value, "serialize")
 
 
 def template_fields_of(options: Mapping[str, Option]) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,10 @@ from tests.provider.contexts import fake_context
 from tubemq_client.errors import ConfigError
 from tubemq_provider.assets import offsets_asset
 from tubemq_provider.engines.function import ReportedEngine
-from tubemq_provider.operators.ingest import TubeMQCursorIngestOperator
+from tubemq_provider.operators.ingest import (
+    TubeMQCursorIngestOperator,
+    TubeMQWindowIngestOperator,
+)
 from tubemq_provider.operators.offsets import TubeMQOffsetsOperator
 from tubemq_provider.operators.rocketmq import RocketMQCursorIngestOperator
 from tubemq_provider.operators.sample import TubeMQSampleEndsOperator
@@ -117,6 +121,13 @@ def test_an_object_of_the_wrong_kind_is_refused_with_all_other_problems() -> Non
     assert "offset_store: 4 is neither a word" in text
 
 
+def test_the_text_of_an_object_of_the_wrong_kind_is_not_in_the_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        operator(engine=OwnSink(tmp_path, "s3cret"))
+    assert "engine: an object of OwnSink is neither a word" in str(caught.value)
+    assert "s3cret" not in str(caught.value)
+
+
 def test_an_option_without_effect_on_a_sink_object_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="partition_by has no effect on a sink that is an object"):
         operator(sink=ParquetSink(tmp_path), partition_by=["offset"])
@@ -131,6 +142,35 @@ class OwnSink(ParquetSink):
 
     def __repr__(self) -> str:
         return f"OwnSink({self.password})"
+
+
+class OwnResolver:
+    """A resolver whose text has a secret."""
+
+    def __repr__(self) -> str:
+        return "OwnResolver(s3cret)"
+
+    name, exact = "own", True
+
+    def offsets_at(self, instant: datetime) -> dict[str, int]:
+        """Return nothing: no test here runs it."""
+        return {}
+
+
+def test_the_text_of_a_resolver_object_is_not_stored() -> None:
+    with DAG("resolved", schedule=None) as dag:
+        task = TubeMQWindowIngestOperator(
+            task_id="ingest", topic="orders", group="lake", path="/lake", resolver=OwnResolver()
+        )
+        other = TubeMQWindowIngestOperator(
+            task_id="other", topic="orders", group="other", path="/lake", resolver="timeline"
+        )
+
+    text = json.dumps(DagSerialization.to_dict(dag))
+
+    assert "s3cret" not in text
+    assert isinstance(task.resolver, OwnResolver)
+    assert "resolver" in other.template_fields
 
 
 def own_store(*_: Any) -> Any:
