@@ -105,7 +105,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
         def _split_scope(self, nodeid: str) -> str:
             file: str = super()._split_scope(nodeid)
             name = next((name for folder, name in _SHARED.items() if file.startswith(folder)), file)
-            # Each genuine line is a cluster of its own.
+            # Each genuine line is its own cluster.
             line = next((line for line in ("4.9.7", "5.5.0") if line in nodeid), "")
             return f"{name} {line}" if name == "rocketmq" else name
 
