@@ -121,8 +121,10 @@ class TestWhichInterval:
         timetable = CronPartitionTimetable(cron, timezone=zone)
         core = CoreTimetable(timetable.expression, timezone=zone)
         earliest, latest = datetime(2026, 1, 1, tzinfo=UTC), datetime(2027, 1, 15, tzinfo=UTC)
-        if cron.endswith("* * * *"):
-            latest = datetime(2026, 4, 15, tzinfo=UTC)
+        if cron == "15 * * * *":  # around the clock changes of spring
+            earliest, latest = datetime(2026, 3, 25, tzinfo=UTC), datetime(2026, 4, 12, tzinfo=UTC)
+        if cron == "0 */6 * * *":  # and of autumn
+            earliest, latest = datetime(2026, 9, 1, tzinfo=UTC), datetime(2026, 10, 31, tzinfo=UTC)
         dates = [
             info.partition_date
             for info in core.iter_partition_dagrun_infos(earliest=earliest, latest=latest)
