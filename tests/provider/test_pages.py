@@ -41,7 +41,7 @@ pytestmark = [pytest.mark.airflow, pytest.mark.timeout(120)]
 
 ROOT = Path(__file__).parents[2]
 SWITCHES = Switches(flush_interval_ms=20)
-FROM_EMPTY = {"dagster.md"}
+FROM_EMPTY = {"README.md", "dagster.md"}
 """Pages whose topic has nothing but what the page sends."""
 ELSEWHERE = {"tutorial.md", "spark.md"}
 LANGUAGES = {"python", "console", "shell"}
@@ -55,7 +55,9 @@ HOST = r"(?:127\.0\.0\.1|m\d|master\d)"
 MASTERS = re.compile(rf"{HOST}:87\d\d(?:,{HOST}:87\d\d)*")
 WEB = re.compile(rf"http://{HOST}:80\d\d")
 FOLDERS = re.compile(r"(?<=[\"':])(/tmp/lake|/data|/lake|/shared)(?=[/\"'])|/tmp/lake")
-SETS_UP = re.compile(r"(?:pip|git|make|kill|tubemq serve|python -m tools\.)\b")
+SETS_UP = re.compile(
+    r"(?:pip|git|make|kill|tubemq serve|airflow d(?:b|ags test)|python -m tools\.)\b"
+)
 """Commands whose work the fixtures do, or that need genuine servers."""
 PARTITION_RANGE = ("dagster/asset_partition_range_start", "dagster/asset_partition_range_end")
 """Tags of a run for a range of partitions."""
