@@ -171,6 +171,7 @@ def test_a_ragged_csv_and_a_broken_zip_are_named(run: Run, tmp_path: Path) -> No
         (("--time-field", "at", "--from", "2013-01-02", "--to", "2013-01-01"), ("is after",)),
         (("--in-flight", "0"), ("--in-flight: 0",)),
         (("--large-records", "drop"), ("--large-records", "'refuse' or 'send'")),
+        (("--masters", ""), ("--masters: '': it is empty",)),
         (("--masters", "a:b", "--rpc-timeout-ms", "1"), ("--masters", "--rpc-timeout-ms: 1:")),
         (("--file", "/nowhere/rows.csv"), ("does not exist",)),
         (("--limit", "0"), ("--limit",)),
