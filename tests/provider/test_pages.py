@@ -19,6 +19,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, redirect_stdout
+from functools import cached_property
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -132,7 +133,7 @@ class Page:
                 os.environ[name] = value
             return ""
         if line.startswith("dagster asset materialize "):
-            return materialized(line)
+            return materialized(line, self.dagster)
         if line.startswith("python3 -c "):
             with redirect_stdout(StringIO()) as printed:
                 exec(shlex.split(line)[2], {})
@@ -146,6 +147,11 @@ class Page:
         )
         return found.stdout
 
+    @cached_property
+    def dagster(self) -> dg.DagsterInstance:
+        """Instance of Dagster for the whole page: its tables take a second to make."""
+        return dg.DagsterInstance.ephemeral()
+
     def fails(self, line: str) -> str:
         """Run a command of Dagster that must fail; return what its step says."""
         with pytest.raises(dg.Failure) as caught:
@@ -154,7 +160,7 @@ class Page:
 
     def materialize(self, *assets: Any, **resources: Any) -> None:
         """Materialize assets of the page, whose address has been moved."""
-        assert dg.materialize(assets, resources=resources).success
+        assert dg.materialize(assets, resources=resources, instance=self.dagster).success
 
     def moved(self, text: str) -> str:
         text = MASTERS.sub(self.mq.masters, text)
@@ -216,7 +222,7 @@ class Page:
                 accept(context, self.kept)
 
 
-def materialized(line: str) -> str:
+def materialized(line: str, instance: dg.DagsterInstance) -> str:
     """Do what `dagster asset materialize` does, in this process, which saves half a minute."""
     words = shlex.split(line)
     given = dict(zip(words[3::2], words[4::2], strict=True))
@@ -225,6 +231,7 @@ def materialized(line: str) -> str:
     first, _, last = given.get("--partition-range", "").partition("...")
     of_range = dict(zip(PARTITION_RANGE, (first, last), strict=True))
     result = job.execute_in_process(
+        instance=instance,
         asset_selection=[asset],
         partition_key=given.get("--partition"),
         tags=of_range if first else None,
