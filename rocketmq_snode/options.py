@@ -264,7 +264,8 @@ def read_options(path: Path | None, environment: Mapping[str, str]) -> SnodeSett
             text = path.read_text()
             options = _java_options(text) if path.suffix in _JAVA_FILES else tomllib.loads(text)
         except (OSError, ValueError) as error:
-            raise errors.ConfigError(f"{path}: {error}", subject="snode options") from error
+            reason = getattr(error, "strerror", None) or error
+            raise errors.ConfigError(f"{path}: {reason}", subject="snode options") from error
     options |= {
         key.removeprefix(_PREFIX).lower(): value
         for key, value in environment.items()

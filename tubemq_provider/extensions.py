@@ -184,7 +184,7 @@ def plugin_of(kind: Kind, word: str) -> Plugin:
         from difflib import get_close_matches  # large, for an error only
 
         near = get_close_matches(word, words(kind), n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
+        hint = f"; did you mean {near[0]!r}?" if near else "."
         raise ConfigError(
             f"{word!r} is none of {', '.join(words(kind))}{hint} Another distribution may bring it "
             f"as an entry point in the group {GROUPS[kind]}",

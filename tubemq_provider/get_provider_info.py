@@ -78,14 +78,14 @@ _ROCKETMQ_INTEGRATION: dict[str, object] = {
 _PAGE_OPTIONS: dict[str, object] = {
     "page": {
         "description": "Whether there is a page on groups under Browse, and a tab on each Dag.",
-        "version_added": "1.0.0",
+        "version_added": "0.1.0",
         "type": "boolean",
         "example": None,
         "default": "True",
     },
     "page_lag": {
         "description": "Whether the page asks brokers for the ends of logs, and so shows lag.",
-        "version_added": "1.0.0",
+        "version_added": "0.1.0",
         "type": "boolean",
         "example": None,
         "default": "True",
@@ -96,7 +96,7 @@ _PAGE_OPTIONS: dict[str, object] = {
             "the metadata database and of the API server's environment; a secrets backend cannot "
             "be listed, so connections that only it has must be named here."
         ),
-        "version_added": "1.0.0",
+        "version_added": "0.1.0",
         "type": "string",
         "example": "tubemq_default,tubemq_west",
         "default": "",

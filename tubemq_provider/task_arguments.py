@@ -129,7 +129,7 @@ def check_literals(
 def near_names(kind: type, elsewhere: Mapping[str, str] | None = None) -> Iterator[None]:
     """Add hints to Airflow's own `TypeError` for unknown arguments of `kind`.
 
-    The hint is a near match, or how to write the argument, from `elsewhere`.
+    The hint is a near match, or what to do about the argument, from `elsewhere`.
     """
     written_as = elsewhere or {}
     try:
@@ -141,9 +141,7 @@ def near_names(kind: type, elsewhere: Mapping[str, str] | None = None) -> Iterat
         names = [name for base in kind.__mro__ for name in signature(base).parameters]
         near = {name: get_close_matches(name, names, n=1, cutoff=0.75) for name in wrong}
         hints = [
-            f"{name}: give it as {written_as[name]}"
-            if name in written_as
-            else f"{name}: did you mean {item}?"
+            f"{name}: {written_as[name]}" if name in written_as else f"{name}: did you mean {item}?"
             for name in wrong
             for item in (near[name] or ([""] if name in written_as else []))
         ]

@@ -12,14 +12,19 @@ from __future__ import annotations
 import json
 import os
 import re
+import runpy
 import shlex
 import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, redirect_stdout
+from functools import cached_property
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
+import dagster as dg
 import pytest
 from airflow.sdk import DAG
 from airflow.sdk.definitions._internal.contextmanager import DagContext
@@ -36,6 +41,9 @@ from tubemq_client.embedded import EmbeddedTubeMQ, Switches, TopicSpec
 pytestmark = [pytest.mark.airflow, pytest.mark.timeout(120)]
 
 ROOT = Path(__file__).parents[2]
+SWITCHES = Switches(flush_interval_ms=20)
+FROM_EMPTY = {"README.md", "dagster.md"}
+"""Pages whose topic has nothing but what the page sends."""
 ELSEWHERE = {"tutorial.md", "spark.md"}
 LANGUAGES = {"python", "console", "shell"}
 PAGES = [
@@ -48,8 +56,12 @@ HOST = r"(?:127\.0\.0\.1|m\d|master\d)"
 MASTERS = re.compile(rf"{HOST}:87\d\d(?:,{HOST}:87\d\d)*")
 WEB = re.compile(rf"http://{HOST}:80\d\d")
 FOLDERS = re.compile(r"(?<=[\"':])(/tmp/lake|/data|/lake|/shared)(?=[/\"'])|/tmp/lake")
-SETS_UP = re.compile(r"(?:pip|git|make|kill|tubemq serve|python -m tools\.)\b")
+SETS_UP = re.compile(
+    r"(?:pip|git|make|kill|tubemq serve|airflow d(?:b|ags test)|python -m tools\.)\b"
+)
 """Commands whose work the fixtures do, or that need genuine servers."""
+PARTITION_RANGE = ("dagster/asset_partition_range_start", "dagster/asset_partition_range_end")
+"""Tags of a run for a range of partitions."""
 
 
 class Page:
@@ -86,6 +98,8 @@ class Page:
         if 'cluster="prod"' in step.text:
             connection["extra"] = {"cluster": "prod"}
         os.environ["AIRFLOW_CONN_TUBEMQ_DEFAULT"] = json.dumps(connection)
+        if step.title:
+            Path(step.title).write_text(self.moved(step.text))
         code = compile(self.moved(step.text), "page", "exec")
         if "Operator(" in step.text or "DAG(" in step.text:
             for dag in self.dags(code):
@@ -118,10 +132,35 @@ class Page:
             for name, _, value in (word.partition("=") for word in shlex.split(line)[1:]):
                 os.environ[name] = value
             return ""
+        if line.startswith("dagster asset materialize "):
+            return materialized(line, self.dagster)
+        if line.startswith("python3 -c "):
+            with redirect_stdout(StringIO()) as printed:
+                exec(shlex.split(line)[2], {})
+            return printed.getvalue()
         found = subprocess.run(
-            ["bash", "-c", line], capture_output=True, text=True, check=True, timeout=60
+            ["bash", "-c", line.replace("python3 ", f"{sys.executable} ")],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=60,
         )
         return found.stdout
+
+    @cached_property
+    def dagster(self) -> dg.DagsterInstance:
+        """Instance of Dagster for the whole page: its tables take a second to make."""
+        return dg.DagsterInstance.ephemeral()
+
+    def fails(self, line: str) -> str:
+        """Run a command of Dagster that must fail; return what its step says."""
+        with pytest.raises(dg.Failure) as caught:
+            self.typed(line)
+        return str(caught.value.description)
+
+    def materialize(self, *assets: Any, **resources: Any) -> None:
+        """Materialize assets of the page, whose address has been moved."""
+        assert dg.materialize(assets, resources=resources, instance=self.dagster).success
 
     def moved(self, text: str) -> str:
         text = MASTERS.sub(self.mq.masters, text)
@@ -183,11 +222,28 @@ class Page:
                 accept(context, self.kept)
 
 
+def materialized(line: str, instance: dg.DagsterInstance) -> str:
+    """Do what `dagster asset materialize` does, in this process, which saves half a minute."""
+    words = shlex.split(line)
+    given = dict(zip(words[3::2], words[4::2], strict=True))
+    asset = dg.AssetKey(given["--select"])
+    job = runpy.run_path(given["-f"])["defs"].resolve_implicit_global_asset_job_def()
+    first, _, last = given.get("--partition-range", "").partition("...")
+    of_range = dict(zip(PARTITION_RANGE, (first, last), strict=True))
+    result = job.execute_in_process(
+        instance=instance,
+        asset_selection=[asset],
+        partition_key=given.get("--partition"),
+        tags=of_range if first else None,
+    )
+    assert result.get_asset_materialization_events(), line
+    return ""
+
+
 @pytest.fixture(scope="module")
 def mq() -> Iterator[EmbeddedTubeMQ]:
-    switches = Switches(flush_interval_ms=20)
     topics = [TopicSpec(topic, partitions=2) for topic in (*TOPICS, "shop_changes")]
-    with EmbeddedTubeMQ(1, topics, http=True, switches=switches) as mq:
+    with EmbeddedTubeMQ(1, topics, http=True, switches=SWITCHES) as mq:
         with Producer(ClientConfig.parse({"masters": mq.masters}).settings()) as producer:
             for topic in TOPICS:
                 for _ in producer.send_many(topic, [Record(b'{"id": 1}', stream_id="paid")] * 300):
@@ -214,6 +270,10 @@ def test_a_page_runs_as_printed(
     for name in ("data", "lake/report", "lake/done", "tmp/lake", "shared"):
         (tmp_path / name).mkdir(parents=True)
     with ExitStack() as servers:
+        if page.name in FROM_EMPTY:
+            empty = EmbeddedTubeMQ(1, [TopicSpec("orders")], http=True, switches=SWITCHES)
+            mq = servers.enter_context(empty)
+            monkeypatch.setenv("TUBEMQ_MASTERS", mq.masters)
         ran = Page(mq, tmp_path, servers).read(page)
     skipped = [step for step in steps(page) if step.not_run or step.on_spark]
     assert ran or skipped

@@ -12,8 +12,10 @@ from typing import Any
 
 import jsonschema  # type: ignore[import-untyped]
 import pytest
+from packaging.version import Version
 
 import tubemq_provider
+from tubemq_client import __version__
 from tubemq_client.config import ClientConfig, TlsConfig
 from tubemq_provider import get_provider_info as manifest_module
 from tubemq_provider.get_provider_info import get_provider_info
@@ -88,6 +90,12 @@ def test_form_fields_are_the_options_of_the_connection_and_carry_their_limits() 
         form, option = fields[name]["schema"], options[name]
         for limit in ("minimum", "maximum", "default"):
             assert form[limit] == option[limit], (name, limit)
+
+
+def test_no_option_is_newer_than_the_package() -> None:
+    added = set(re.findall(r'"version_added": "(.+?)"', json.dumps(get_provider_info())))
+    assert added
+    assert max(map(Version, added)) <= Version(__version__)
 
 
 def test_manifest_module_imports_nothing() -> None:

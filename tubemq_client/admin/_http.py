@@ -38,6 +38,9 @@ T = TypeVar("T")
 
 _WAITING = (ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
+_MAX_TIMEOUT_MS: Final = 600_000
+"""Upper bound, the same as for `rpc_timeout_ms`."""
+
 MAX_ANSWER_BYTES: Final = 16 << 20
 """Default limit of an answer: ten thousand partitions take less than three megabytes."""
 
@@ -66,7 +69,11 @@ def tls_context(web: Web, tls: TlsSettings) -> ssl.SSLContext:
 def client_options(
     web: Web, tls: TlsSettings, timeout_ms: int, *, trust_env: bool
 ) -> dict[str, Any]:
-    """Return the arguments of both httpx clients."""
+    """Return the arguments of both httpx clients. Raises `errors.ConfigError`."""
+    if not 1 <= timeout_ms <= _MAX_TIMEOUT_MS:
+        raise errors.ConfigError(
+            f"timeout_ms: {timeout_ms} is not from 1 to {_MAX_TIMEOUT_MS}", subject="administration"
+        )
     return {
         "timeout": timeout_ms / 1000,
         "follow_redirects": False,

@@ -125,9 +125,9 @@ class AdminClient:
             raise errors.require_extra("admin", exc) from exc
         self.web = new_web(urls, token, user)
         self._max_answer_bytes = max_answer_bytes
-        self._cutter = RequestDeadline(timeout_ms)
         tls = tls_of(ca_file, cert_file, key_file, key_password)
         options = client_options(self.web, tls, timeout_ms, trust_env=trust_env)
+        self._cutter = RequestDeadline(timeout_ms)
         self._http = open_client(httpx.Client, options)
         watch(self)
 

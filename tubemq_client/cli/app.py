@@ -10,15 +10,16 @@ import errno
 import logging
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from difflib import get_close_matches
 from functools import wraps
 from importlib import import_module
-from typing import Annotated, Any, NoReturn, ParamSpec
+from typing import Annotated, Any, NoReturn, ParamSpec, get_args, get_type_hints
 
 import typer
 from typer.core import TyperGroup
+from typer.models import OptionInfo
 
 from tubemq_client import __version__, errors
 from tubemq_client.cli.commands import COMMANDS, DESCRIPTION, EXAMPLES, OPTIONS
@@ -33,6 +34,9 @@ _HINTS = {
     errors.UnknownTopic: "; to see which topics there are: tubemq topics list",
 }
 """End of the message of an error, by its class."""
+
+_PARAMETERS = {"timeout_ms": "rpc_timeout_ms", "filters.0": "stream"}
+"""Parameters of commands by the names of settings that are other words."""
 
 _CALLERS_FAULT = 2
 _CLUSTERS_FAULT = 1
@@ -164,6 +168,8 @@ def _reporting(command: Callable[P, None]) -> Callable[P, None]:
         try:
             command(*args, **kwargs)
         except errors.TubeMQError as error:
+            if isinstance(error, errors.ConfigError):
+                error = _in_words_of_options(error, command, kwargs)
             hint = "".join(text for kind, text in _HINTS.items() if isinstance(error, kind))
             typer.echo(f"tubemq: {visible(_one_line(error), lines=True)}{hint}", err=True)
             is_local = isinstance(error, errors.LocalError)
@@ -176,6 +182,37 @@ def _reporting(command: Callable[P, None]) -> Callable[P, None]:
             raise typer.Exit(_CLUSTERS_FAULT) from None
 
     return run
+
+
+def _in_words_of_options(
+    error: errors.ConfigError, command: Callable[..., None], given: Mapping[str, object]
+) -> errors.ConfigError:
+    """Return the error with the options that the user typed in place of the settings' names.
+
+    What the file of `--config` has keeps the name that it has there.
+    """
+    from tubemq_client.cli.options import from_config_file
+
+    options = _options_of(command)
+    problems = []
+    for problem in error.problems:
+        name, colon, rest = problem.partition(": ")
+        word = _PARAMETERS.get(name, name)
+        value = given.get(word)
+        known = colon and word in options and value not in (None, from_config_file(name))
+        problems.append(f"{options[word]}: {rest}" if known else problem)
+    return error if problems == error.problems else errors.ConfigError(problems)
+
+
+def _options_of(command: Callable[..., None]) -> dict[str, str]:
+    """Return the long options of a command, by parameter."""
+    options = {}
+    for name, hint in get_type_hints(command, include_extras=True).items():
+        for extra in get_args(hint)[1:]:
+            if isinstance(extra, OptionInfo):
+                long = (word for word in extra.param_decls or () if word.startswith("--"))
+                options[name] = next(long, f"--{name.replace('_', '-')}").partition("/")[0]
+    return options
 
 
 def _discard_output() -> None:

@@ -50,6 +50,7 @@ __all__ = [
     "client_settings",
     "config_of",
     "confirmed",
+    "from_config_file",
     "least_width",
     "note",
     "print_table",
@@ -191,6 +192,11 @@ def use_config(context: typer.Context, path: str | None) -> None:
         texts = (item if isinstance(item, str) else address_text(tuple(item)) for item in masters)
         defaults["masters"] = ",".join(texts)
     context.default_map = _for_every_command(context.command, defaults)
+
+
+def from_config_file(name: str) -> object:
+    """Return an option of the file of `--config`, or None."""
+    return _file.get({}).get(name)
 
 
 def _for_every_command(command: Any, defaults: dict[str, Any]) -> dict[str, Any]:

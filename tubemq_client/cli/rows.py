@@ -96,7 +96,16 @@ class Selection:
     @classmethod
     def parse(cls, start: str | None, end: str | None, limit: int | None) -> Selection:
         """Return the selection for texts as users type them. Raises `errors.ConfigError`."""
-        first, last = (None if text is None else instant(text) for text in (start, end))
+        instants: list[datetime | None] = []
+        problems = []
+        for option, text in (("--from", start), ("--to", end)):
+            try:
+                instants.append(None if text is None else instant(text))
+            except errors.ConfigError as error:
+                problems.append(f"{option}: {error.problems[0]}")
+        if problems:
+            raise errors.ConfigError(problems)
+        first, last = instants
         if first is not None and last is not None and first > last:
             raise errors.ConfigError(f"--from {start} is after --to {end}")
         return cls(first, last, limit)

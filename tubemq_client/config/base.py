@@ -81,6 +81,8 @@ def _problem(item: Any, model: type[BaseModel]) -> str:
         return f"{name}: unknown option; known: {', '.join(sorted(owner.model_fields))}"
     message = item["msg"].removeprefix("Value error, ")
     text = f"{message[0].lower()}{message[1:]}"
+    if item["type"] in ("too_short", "string_too_short") and item["ctx"]["min_length"] == 1:
+        text = "it is empty"
     if item["type"] in ("value_error", "missing") or field is None or secret:
         return f"{name}: {text}"
     allowed = range_of(field)

@@ -40,12 +40,18 @@ def command(function: Callable[[Any], int | None]) -> Callable[[Any], None]:
     @providers_configuration_loaded
     @functools.wraps(function)
     def run(args: Any) -> None:
+        from sqlalchemy.exc import DBAPIError
+
         os.environ[_CONTEXT] = "server"
         try:
             name_kind(args)
             status = function(args)
         except (errors.TubeMQError, AirflowException) as exc:
             raise SystemExit(f"error: {visible(str(exc), lines=True)}") from exc
+        except DBAPIError as exc:
+            reason = visible(str(exc.orig).strip().partition("\n")[0])
+            hint = "if it has no tables yet: airflow db migrate"
+            raise SystemExit(f"error: Airflow's metadata database: {reason}; {hint}") from None
         if status:
             raise SystemExit(status)
 

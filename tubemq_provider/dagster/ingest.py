@@ -8,7 +8,7 @@ exactly once: a rerun finds the window's marker in the sink and writes nothing.
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from itertools import islice
 from os import PathLike, fspath
@@ -41,6 +41,7 @@ from tubemq_provider.windows.policies import Policies
 from tubemq_provider.windows.protocols import Sink
 from tubemq_provider.windows.run.result import WindowResult
 from tubemq_provider.windows.spaces import FIRST_SOURCE, space_of
+from tubemq_provider.windows.time_resolvers.samples import BeforeSamples
 
 _NOT_READY_WAIT_S = 30
 _OBJECT_STORES = ("s3", "gs", "az")
@@ -66,10 +67,17 @@ class Ingest:
         """Ingest a window for each partition of this run, or the next one after the cursor."""
         if partitions is None:
             return {None: self._window(resource, context, context.run.run_id, (None, None))}
-        return {
-            key: self._window(resource, context, key, _span(partitions, key))
-            for key in context.partition_keys
-        }
+        windows: dict[str | None, WindowResult] = {}
+        for key in context.partition_keys:
+            try:
+                windows[key] = self._window(resource, context, key, _span(partitions, key))
+            except BeforeSamples as error:
+                late = self.arguments.late_allowance or timedelta(0)
+                raise ConfigError(
+                    [*error.problems, _first_partition(partitions, error.first, late)],
+                    subject=f"partition {key}",
+                ) from error
+        return windows
 
     def _window(
         self,
@@ -461,6 +469,26 @@ def _route_metadata(routes: RouteSet, route: Route, result: WindowResult) -> dic
 def _span(partitions: dg.TimeWindowPartitionsDefinition, key: str) -> tuple[datetime, datetime]:
     window = partitions.time_window_for_partition_key(key)
     return window.start, window.end
+
+
+def _first_partition(
+    partitions: dg.TimeWindowPartitionsDefinition, sampled: datetime | None, late: timedelta
+) -> str:
+    """Return which partition is the first that samples can tell, and what to do."""
+    if sampled is None:
+        return (
+            "materialize the asset of build_tubemq_ends_asset every minute, on a schedule, and "
+            "let start_date of the partitions be later than its first run"
+        )
+    window = partitions.get_next_partition_window(sampled - late, respect_bounds=False)
+    if window is None:
+        return "no partition begins after the first sample"
+    first = window.start.strftime(partitions.fmt)
+    return (
+        f"the first partition that can be read is {first}, once it is over, at "
+        f"{window.end.isoformat(sep=' ')}: set start_date={first!r}. For records that are older, "
+        "use an asset without partitions, or boundaries="
+    )
 
 
 @contextmanager

@@ -159,8 +159,21 @@ class IngestOperator(RefusesEmptyRendering, BaseOperator):
             for name in _names_of_arguments(self._modes)
         }
         chosen = {**(kwargs.get("default_args") or {}), **kwargs}
-        with near_names(type(self), _inside_of_values(type(self))):
-            super().__init__(**kwargs)
+        try:
+            with near_names(type(self), _written_as(type(self))):
+                super().__init__(**kwargs)
+        except TypeError as unknown:
+            if "Invalid arguments" not in str(unknown):
+                raise
+            given = {
+                **arguments,
+                **({"policies": policies} if policies is not None else {}),
+                "mode": self.mode,
+                "source": self.source,
+                "cluster": cluster or tubemq_conn_id,
+            }
+            others = _problems_of(given)
+            raise TypeError("\n".join([str(unknown), *others])) from None
         for name, value in arguments.items():
             setattr(self, name, value)
         if _is_own_object(arguments.get("resolver")):
@@ -482,6 +495,25 @@ def _is_own_object(value: object) -> bool:
     """Return True for an object that does not say itself what Airflow may store of it."""
     plain = value is None or isinstance(value, str | Value)
     return not plain and not is_template(value) and not hasattr(value, "serialize")
+
+
+def _written_as(kind: type[IngestOperator]) -> dict[str, str]:
+    """Return what to do about arguments that operators of `kind` do not take, by name."""
+    other, holder = ("time", "Window") if kind.mode == "cursor" else ("cursor", "Cursor")
+    elsewhere = parameters(IngestArguments, [other]).keys() - kind.options.keys()
+    prefix = kind.__name__.partition("Cursor")[0].partition("Window")[0]
+    texts = dict.fromkeys(elsewhere, f"an argument of {prefix}{holder}IngestOperator")
+    inside = _inside_of_values(kind)
+    return texts | {name: f"give it as {text}" for name, text in inside.items()}
+
+
+def _problems_of(arguments: Mapping[str, Any]) -> list[str]:
+    """Return what is wrong with arguments of an operator that cannot be made anyway."""
+    try:
+        check_literals(IngestArguments, expand_values(arguments), static=_STATIC)
+    except errors.ConfigError as error:
+        return error.problems
+    return []
 
 
 def template_fields_of(options: Mapping[str, Option]) -> tuple[str, ...]:

@@ -132,6 +132,28 @@ def test_a_wrong_word_lists_the_commands(run: Run) -> None:
     assert "Did you mean 'list'? Commands: list, show, create" in told("topics", "lst")
 
 
+NEEDED = {"partition": "1:0", "start": 0, "end": 28, "topic": TOPIC, "group": "lake"}
+WITH_TIME = [words for words, c in COMMANDS.items() if "--rpc-timeout-ms" in options_of(c)]
+
+
+@pytest.mark.parametrize("words", WITH_TIME)
+def test_a_bad_value_is_one_error_with_the_name_of_the_option(words: str, run: Run) -> None:
+    """Administration ended with a traceback, other commands named a setting in place of it."""
+    given: list[object] = [*words.split()]
+    for param in COMMANDS[words].params:
+        if param.required and param.param_type_name == "argument":
+            given.append(NEEDED.get(param.name, 1))
+        elif param.required and param.name == "group":
+            given += ["--group", "lake"]
+    given += ["--yes"] if "--yes" in options_of(COMMANDS[words]) else []
+    given += {"groups control": ["--topic", TOPIC, "--allow"]}.get(words, [])
+    for value in (-5, 10**20):
+        outcome = run(*given, "--rpc-timeout-ms", value)
+        assert outcome.code == 2
+        assert outcome.err.startswith(f"tubemq: invalid options: --rpc-timeout-ms: {value}")
+        assert outcome.err.count("\n") == 1
+
+
 def test_version(run: Run) -> None:
     assert run("--version").out == run("-V").out == "0.1.0\n"
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import inspect
 import io
 import json
+import sqlite3
 import sys
+from argparse import Namespace
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -13,6 +15,7 @@ from typing import Any
 
 import pytest
 import yaml
+from sqlalchemy.exc import OperationalError
 
 from rocketmq_client import Producer
 from rocketmq_client.embedded import EmbeddedRocketMQ
@@ -22,7 +25,7 @@ from tubemq_client import Partition, Record
 from tubemq_client.embedded import EmbeddedTubeMQ
 from tubemq_client.errors import ConfigError, ConnectError
 from tubemq_provider.cli import checks, offsets, previews, windows
-from tubemq_provider.cli._show import say, table
+from tubemq_provider.cli._show import command, say, table
 from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.offsets.metadata_db import Group
 from tubemq_provider.sinks.parquet import ParquetSink
@@ -281,3 +284,15 @@ def test_a_watch_continues_when_a_query_fails(
         ask(checks.lag, watch=0.01)
     said = capsys.readouterr()
     assert ("the master is away" in said.err, said.out) == (True, "")
+
+
+def test_a_database_without_tables_is_one_line_and_not_a_traceback() -> None:
+    def look(args: Any) -> int:
+        raise OperationalError("SELECT …", {}, sqlite3.OperationalError("no such table: asset"))
+
+    with pytest.raises(SystemExit) as caught:
+        command(look)(Namespace(verbose=False))
+    text = str(caught.value)
+    assert text.startswith("error: Airflow's metadata database: no such table: asset; ")
+    assert text.endswith("airflow db migrate")
+    assert "SELECT" not in text

@@ -6,6 +6,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import dagster as dg
@@ -24,8 +25,11 @@ from tubemq_provider.dagster import (
     build_tubemq_ends_asset,
 )
 from tubemq_provider.offsets.file import FileOffsetStore
+from tubemq_provider.offsets.file_timeline import FileTimeline
 from tubemq_provider.sinks.read import published_windows, read_windows
 from tubemq_provider.sources.tubemq.source import TubeMQSource
+from tubemq_provider.windows.time_resolvers.samples import Sample, ms_of
+from tubemq_provider.windows.time_resolvers.timeline import Timeline
 
 TOPIC = "orders"
 HOURS = dg.HourlyPartitionsDefinition(start_date="2026-11-21-08:00", end_offset=1)
@@ -258,7 +262,38 @@ def test_a_window_without_a_clock_yet_is_tried_again(
         [asset], partition_key=KEYS[0], resources={"tubemq": resource}, raise_on_error=False
     )
     assert not result.success
+    (failed,) = result.get_step_failure_events()
+    assert "materialize the asset of build_tubemq_ends_asset every minute" in str(
+        failed.event_specific_data
+    )
     assert not lake.exists() or not stored(lake)
+
+
+@pytest.mark.parametrize("late", [timedelta(0), timedelta(hours=1)])
+def test_a_partition_before_the_first_sample_names_the_first_one_that_can_be_read(
+    resource: TubeMQResource, lake: Path, late: timedelta
+) -> None:
+    """A newcomer materialized the latest hour, which had begun before sampling did, and was told
+    the time of the first sample only."""
+    samples = FileTimeline(resource.directory(TOPIC, "lake"))
+    sampled = datetime(2026, 11, 21, 9, 20, 30, tzinfo=UTC)
+    timeline = Timeline(TOPIC).with_sample(Sample(ms_of(sampled), {"1/0": 0}))
+    samples.store_timeline(timeline.to_document())
+    asset = build_tubemq_asset(
+        "orders",
+        topic=TOPIC,
+        group="lake",
+        sink=lake,
+        partitions_def=HOURS,
+        late_allowance=late,
+    )
+    with pytest.raises(dg.Failure) as caught:
+        dg.materialize([asset], partition_key=KEYS[0], resources={"tubemq": resource})
+    assert not caught.value.allow_retries
+    first = sampled.replace(hour=10, minute=0, second=0) - late
+    text = str(caught.value.description)
+    assert f"the first partition that can be read is {first:%Y-%m-%d-%H:%M}" in text
+    assert f"at {first + timedelta(hours=1)}: set start_date='{first:%Y-%m-%d-%H:%M}'" in text
 
 
 def test_a_user_and_tls_come_from_fields_and_a_file(tmp_path: Path) -> None:

@@ -10,7 +10,10 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowNotFoundExceptio
 from tubemq_client import errors
 from tubemq_provider.hooks.failures import ErrorContext, explained, fatal_errors_fail_the_task
 from tubemq_provider.hooks.rocketmq import error_context
-from tubemq_provider.operators.ingest import TubeMQCursorIngestOperator
+from tubemq_provider.operators.ingest import (
+    TubeMQCursorIngestOperator,
+    TubeMQWindowIngestOperator,
+)
 from tubemq_provider.sensors.lag import TubeMQLagSensor
 from tubemq_provider.task_arguments import near_names
 from tubemq_provider.windows.errors import NoInitialPosition
@@ -135,8 +138,29 @@ def test_an_argument_that_nearly_matches_is_offered() -> None:
         TubeMQCursorIngestOperator(
             task_id="t", topic="orders", group="lake", path="/lake", intial_position="earliest"
         )
+    with pytest.raises(TypeError, match="initial_position: an argument of TubeMQCursorIngest"):
+        TubeMQWindowIngestOperator(
+            task_id="t", topic="orders", group="lake", path="/lake", initial_position="earliest"
+        )
     with pytest.raises(TypeError, match="something else"), near_names(object):
         raise TypeError("something else: 'a': 1")
+
+
+def test_an_unknown_argument_hides_no_other_mistake() -> None:
+    """Values were looked at only once every name was right."""
+    with pytest.raises(TypeError) as caught:
+        TubeMQCursorIngestOperator(
+            task_id="t",
+            topic="orders",
+            group="9bad",
+            path="relative",
+            engine="sparkk",
+            intial_position="earliest",
+            corrupt_records="drop",
+        )
+    text = str(caught.value)
+    for name in ("group", "path", "engine", "intial_position", "corrupt_records"):
+        assert f"\n{name}: " in text, text
 
 
 def test_permanent_errors_fail_without_a_log_too() -> None:

@@ -18,9 +18,32 @@ from tubemq_provider.windows.canonical import in_utc, rfc3339
 from tubemq_provider.windows.errors import WindowNotReady
 from tubemq_provider.windows.spaces import OffsetSpace
 
-__all__ = ["Sample", "SampleBracket", "by_partition", "cover", "instant_of", "ms_of"]
+__all__ = [
+    "BeforeSamples",
+    "Sample",
+    "SampleBracket",
+    "by_partition",
+    "cover",
+    "instant_of",
+    "ms_of",
+]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class BeforeSamples(ConfigError):
+    """An instant lies before the first sample; `first` is the time of that one, if there is one."""
+
+    def __init__(self, instant: datetime, first: datetime | None, subject: str) -> None:
+        self.first = first
+        began = f"the first is of {rfc3339(first)}" if first else "there is none yet"
+        advice = (
+            "no later sample can tell when earlier records arrived, so a retry does not help: the "
+            "first window that can be read begins at or after the first sample"
+        )
+        super().__init__(
+            [f"no sample at or before {rfc3339(instant)}: {began}", advice], subject=subject
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,17 +98,14 @@ def cover(
     only that bounds what had arrived; otherwise it is `unknown`. Ends never decrease from sample to
     sample, although the end in memory of a crashed broker does.
 
-    Raises `ConfigError` for an instant before the first sample, `WindowNotReady` while there is no
-    sample at or after it.
+    Raises `BeforeSamples` for an instant before the first sample, `WindowNotReady` while there is
+    no sample at or after it.
     """
     ordered = list(samples)
     at = ms_of(instant)
     if not ordered or ordered[0].at_ms > at:
-        first = f"the first is of {rfc3339(instant_of(ordered[0].at_ms))}" if ordered else "none"
-        raise ConfigError(
-            f"no sample at or before {rfc3339(instant)}: {first}",
-            subject=subject,
-        )
+        first = instant_of(ordered[0].at_ms) if ordered else None
+        raise BeforeSamples(instant, first, subject)
     ends: dict[str, int] = {}
     missing = {store for store, since in first_seen.items() if since <= at}
     later = _first_ends(ordered, missing, at)
