@@ -13,6 +13,7 @@ use serde_json::{json, Map, Value};
 use stateright::{Model, Property, Representative};
 
 use crate::state::{Log, Next, Order, ABSENT, PARTITIONS, RECORDS};
+use crate::traces::Recorded;
 
 /// Windows, which lie between one boundary more.
 pub const HOURS: usize = 3;
@@ -935,6 +936,7 @@ pub fn accept(trace: &Value) -> Result<(), String> {
     };
     let model = TimeProtocol { bounds, mistake: None };
     let mut state = model.init_states().remove(0);
+    let mut recorded = Recorded::default();
     for (number, value) in trace["actions"].as_array().ok_or("no actions")?.iter().enumerate() {
         let refuse = |why: String| Err(format!("action {number}, {}: {why}", value["do"]));
         let Some(taken) = read(value) else {
@@ -974,9 +976,9 @@ pub fn accept(trace: &Value) -> Result<(), String> {
         } else {
             model.apply(&mut state, taken);
         }
-        let after = seen(&state);
-        if after != value["after"] {
-            return refuse(format!("the model has {after}, the run {}", value["after"]));
+        recorded.take(&value["after"]);
+        if !recorded.is(&seen(&state)) {
+            return refuse(format!("the model has {}, the run {}", seen(&state), recorded.text()));
         }
         if let Some(broken) = model.problem(&state) {
             return refuse(format!("{broken:?} does not hold"));
