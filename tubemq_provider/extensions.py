@@ -35,6 +35,7 @@ __all__ = [
     "plugin_of",
     "problem_of",
     "words",
+    "written_options",
 ]
 
 Kind = Literal["source", "sink", "engine", "offset_store", "resolver", "decoder"]
@@ -363,12 +364,18 @@ def options_problems(kind: Kind, word: str, options: Mapping[str, Any]) -> list[
 
     Raises `ConfigError` if the plug-in itself cannot be used.
     """
+    return written_options(kind, word, options)[1]
+
+
+def written_options(kind: Kind, word: str, options: Mapping[str, Any]) -> tuple[Any, list[str]]:
+    """Return the model of options that are written in a Dag, as `parsed_options`, and the
+    `options_problems`; the model is None if they are invalid."""
     load(kind, word)
     try:
         made = parsed_options(kind, word, options)
     except ConfigError as exc:
-        return exc.problems
-    return [
+        return None, exc.problems
+    return made, [
         f"{name}: is a secret, and a Dag is shown to others; give it by a connection"
         for name in _secrets(made)
     ]

@@ -72,7 +72,7 @@ impl Actor<'_> {
 
     pub fn fail(&mut self, fault: Fault) -> &'static str {
         let excused = matches!(fault, Fault::Fenced | Fault::DataLoss | Fault::StagingGone);
-        if !excused && !self.state.damaged {
+        if !excused && !self.state.lake_lost && !self.me().excused {
             self.state.broken.get_or_insert(Broken::FalseAlarm);
         }
         self.end();
@@ -103,6 +103,10 @@ impl Actor<'_> {
             Pc::Listed => {
                 let numbers = self.state.numbers();
                 self.me().listed = Some(numbers);
+                let before = (2u8 << self.position().seq) - 2;
+                if self.rules.is(M::AgedWindowMissed) && before & !numbers != 0 {
+                    return self.to(Pc::Raise(Fault::SinkHistoryLost), "load: windows listed");
+                }
                 self.walk(Walk::Load);
                 "load: windows listed"
             }

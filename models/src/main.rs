@@ -198,12 +198,7 @@ fn find_mistakes_of_time() -> bool {
     for (mistake, name, text) in time::Mistake::ALL {
         let began = Instant::now();
         let mut found = None;
-        let searches = [
-            time::Bounds { faults: 0, hours: 3, ..TIME },
-            time::Bounds { only_boundaries: true, ..TIME },
-            time::Bounds { faults: 0, hours: 3, partitions: (1, 2), ..TIME },
-        ];
-        for bounds in searches {
+        for bounds in searches_of_time() {
             let model = time::TimeProtocol { bounds, mistake: Some(*mistake) };
             let done = model.clone().checker().target_state_count(3_000_000).spawn_bfs().join();
             if let Some(path) = done.discovery("guarantees") {
@@ -226,10 +221,22 @@ fn find_mistakes_of_time() -> bool {
     all
 }
 
+/// In which bounds a mistake of windows of time is looked for: small ones first.
+fn searches_of_time() -> [time::Bounds; 3] {
+    [
+        time::Bounds { faults: 0, hours: 3, ..TIME },
+        time::Bounds { only_boundaries: true, ..TIME },
+        time::Bounds { faults: 0, hours: 3, partitions: (1, 2), ..TIME },
+    ]
+}
+
 /// In which bounds a mistake is looked for: small ones first.
 fn searches(mistake: Mistake) -> Vec<Bounds> {
     if mistake.of_claims() {
         return searches_of_claims();
+    }
+    if mistake == Mistake::AgedWindowMissed {
+        return vec![Bounds { serial: true, kinds: kinds(&["lose oldest"]), ..BASE }];
     }
     let metadata = kinds(&["wipe", "purge", "restore"]);
     let lake = kinds(&["lose newest", "lose oldest", "lose some"]);
@@ -322,6 +329,29 @@ fn compare_reduced() -> bool {
             }
             if found[0].0 && !found[1].0 {
                 println!("{}, bounds {number}: not found in the reduced search", mistake.name());
+                all = false;
+            }
+        }
+    }
+    all & compare_reduced_of_time()
+}
+
+/// The same for windows of time.
+fn compare_reduced_of_time() -> bool {
+    let mut all = true;
+    for (mistake, name, _) in time::Mistake::ALL {
+        for (number, bounds) in searches_of_time().into_iter().enumerate() {
+            let found = [false, true].map(|reduced| {
+                let bounds = time::Bounds { serial: true, reduced, ..bounds };
+                let model = time::TimeProtocol { bounds, mistake: Some(*mistake) };
+                let done = model.checker().target_state_count(2_000_000).symmetry().spawn_dfs().join();
+                (done.discovery("guarantees").is_some(), done.unique_state_count())
+            });
+            if found[0].0 {
+                println!("{name}, bounds {number}: found in {} states, in {} reduced", found[0].1, found[1].1);
+            }
+            if found[0].0 && !found[1].0 {
+                println!("{name}, bounds {number}: not found in the reduced search");
                 all = false;
             }
         }

@@ -44,6 +44,7 @@ mistakes! {
     EmittedBeforePublishing: "the commit event is visible before the window is",
     JoinedForgotten: "the position behind a window lacks the partitions that joined in it",
     StopsEarly: "a read ends before the window does, as if nothing more were there",
+    AgedWindowMissed: "a run refuses where a window before its position was removed by age",
     ClaimsOverwritten: "claims are stored over those that others have made since they were read",
     DeadClaimCounts: "the claim of a task that has ended counts as published",
     AdoptedAnew: "a claim of another task is read up to the end of the log",

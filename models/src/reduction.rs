@@ -36,7 +36,7 @@ const WRITES: Touch = Touch { writes: true, ..STORES };
 const LOGS: Touch = Touch { logs: true, ..NOTHING };
 
 impl Touch {
-    fn of(one: &Try, damaged: bool) -> Touch {
+    fn of(one: &Try, lake_lost: bool) -> Touch {
         match one.pc {
             Pc::CursorRead
             | Pc::EventRead
@@ -78,7 +78,7 @@ impl Touch {
             Pc::Marked => Touch { logs: true, ..WRITES },
             // An error that nothing lost explains breaks a promise.
             Pc::Raise(Fault::Fenced | Fault::DataLoss | Fault::StagingGone) => NOTHING,
-            Pc::Raise(_) if damaged => NOTHING,
+            Pc::Raise(_) if lake_lost || one.excused => NOTHING,
             Pc::Raise(_) => WRITES,
             Pc::Claimed(step) => Touch::of_claims(step),
         }
@@ -131,7 +131,7 @@ pub fn due(state: &State, action: &Action) -> bool {
     let Some((lives, _, one)) = living(state) else {
         return *action != Action::Stop;
     };
-    let touch = Touch::of(&one, state.damaged);
+    let touch = Touch::of(&one, state.lake_lost);
     match action {
         Action::Step { .. } | Action::Stop => true,
         Action::Append { .. } | Action::AddPartition | Action::Crash | Action::Retain { .. } => touch.logs,
@@ -171,7 +171,7 @@ impl Protocol {
     }
 
     fn at_once(&self, state: &State, task: u8, one: &Try) -> bool {
-        let touch = Touch::of(one, state.damaged);
+        let touch = Touch::of(one, state.lake_lost);
         let Bounds { records, partitions, faults, kinds, .. } = self.bounds;
         let more = state.faults < faults;
         let logs = state.records < records || state.partitions < partitions.1 || (more && kinds & 0b1100_0000 != 0);

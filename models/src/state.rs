@@ -197,6 +197,9 @@ pub struct Try {
     pub missing: u8,
     /// Numbers of windows that were published before this try's, a bit each.
     pub before: u8,
+    /// Whether this try may refuse because of a window that was removed by age: it was removed, or
+    /// progress was lost behind it, while the try lived; or progress named it when the try began.
+    pub excused: bool,
 }
 
 impl Try {
@@ -223,6 +226,7 @@ impl Try {
             asked: None,
             missing: 0,
             before: 0,
+            excused: false,
         }
     }
 
@@ -275,8 +279,10 @@ pub struct State {
     pub lost: u16,
     /// Numbers of windows that the lake has lost, a bit each.
     pub gone: u8,
-    /// Whether the lake has ever lost a window.
+    /// Whether the lake has ever lost a window, by age or otherwise.
     pub damaged: bool,
+    /// Whether it has ever lost one otherwise than by age.
+    pub lake_lost: bool,
     /// The window that was published last, if no lake was lost since; 0 if there is none.
     pub published_last: u8,
     /// Records in windows that were removed by age, and the numbers of those windows.
@@ -305,6 +311,22 @@ impl State {
 
     pub fn marker(&self, seq: u8) -> Option<Plan> {
         self.lake.get(seq as usize)?.filter(|w| w.marked).map(|w| w.plan)
+    }
+
+    /// Whether a run that begins now may refuse as windows were removed by age: none is left that
+    /// progress stands on.
+    pub fn excuses(&self) -> bool {
+        let counted = [self.progress.cursor, self.progress.event].into_iter().flatten();
+        let newest = counted.map(|position| position.seq).max().unwrap_or(0);
+        self.pruned_windows != 0 && self.marker(newest).is_none()
+    }
+
+    /// A window was removed by age while they live, or progress was lost behind one.
+    pub fn excuse_the_living(&mut self) {
+        if self.pruned_windows != 0 {
+            let living = self.tasks.iter_mut().flat_map(|t| [&mut t.current, &mut t.zombie]).flatten();
+            living.for_each(|one| one.excused = true);
+        }
     }
 
     /// Numbers of the windows in the lake, a bit each.

@@ -13,6 +13,7 @@ use serde_json::{json, Map, Value};
 use stateright::{Model, Property, Representative};
 
 use crate::state::{Log, Next, Order, ABSENT, PARTITIONS, RECORDS};
+use crate::traces::Recorded;
 
 /// Windows, which lie between one boundary more.
 pub const HOURS: usize = 3;
@@ -436,17 +437,24 @@ impl TimeProtocol {
         me.turn = state.turn;
         let mut edges = [[ABSENT; PARTITIONS]; 2];
         for (edge, instant) in edges.iter_mut().zip([hour, hour + 1]) {
-            let answer = || self.fitted(&known, instant, Self::resolved(state, instant));
-            let next = known[instant].map(|b| Self::restored(&known, instant, b)).unwrap_or_else(answer);
+            let next = match (state.fixed[instant], known[instant]) {
+                (Some(fixed), _) => fixed,
+                (None, Some(edge)) => Self::restored(&known, instant, edge),
+                (None, None) => self.fitted(&known, instant, Self::resolved(state, instant)),
+            };
             if state.fixed[instant].is_none() && !self.is(Mistake::NotFixed) {
                 me.pc = Pc::Turn(instant as u8, next);
                 return None;
             }
             *edge = next;
         }
-        let [before, after] = edges;
+        let [mut before, after] = edges;
+        // A partition at 0 in a window without records may join only later.
+        for (start, _) in before.iter_mut().zip(after).filter(|(start, end)| **start == 0 && *end == ABSENT) {
+            *start = ABSENT;
+        }
         let own = state.tasks[task].plan;
-        let stands = |p: &Plan| same_edge(p.bases(), before) && p.end == after;
+        let stands = |p: &Plan| p.bases() == before && p.end == after;
         if let Some(plan) = own.filter(stands) {
             me.plan = Some(plan);
             me.pc = Pc::Marker;
@@ -584,6 +592,11 @@ impl TimeProtocol {
     }
 
     pub fn problem(&self, state: &State) -> Option<&'static str> {
+        self.broken(state).or_else(|| (!self.recovers(state)).then_some("a group comes to its end"))
+    }
+
+    /// The promise that the lake does not keep as it is.
+    fn broken(&self, state: &State) -> Option<&'static str> {
         if state.false_alarm {
             return Some("no error where nothing was lost");
         }
@@ -608,14 +621,35 @@ impl TimeProtocol {
                 }
             }
         }
-        if !self.recovers(state) {
-            return Some("a group comes to its end");
-        }
-        None
+        self.misses_a_record(state).then_some("no record is missing")
     }
 
-    /// Whether one undisturbed run of each hour brings every record up to the last boundary into a
-    /// window, or an error that lost windows or boundaries explain.
+    /// Whether a record between the first and the last of windows that follow each other is in no
+    /// window, no gap and none that the lake has lost.
+    fn misses_a_record(&self, state: &State) -> bool {
+        let known = state.lake.iter().flatten().fold(state.lost | state.gaps, |all, w| all | w.records);
+        let mut begin = [None; PARTITIONS];
+        for window in state.lake {
+            let Some(Window { plan, .. }) = window else {
+                begin = [None; PARTITIONS];
+                continue;
+            };
+            for p in 0..PARTITIONS {
+                // A partition that joins later is read from its beginning.
+                let start = if plan.start[p] == ABSENT { 0 } else { plan.start[p] };
+                let (begin, log) = (*begin[p].get_or_insert(start), state.logs[p]);
+                let end = if plan.end[p] == ABSENT { 0 } else { plan.end[p] };
+                let missing = |offset: u8| known & (1 << log.records[offset as usize]) == 0;
+                if (begin.max(log.low)..end.min(log.len)).any(missing) {
+                    return true;
+                }
+            }
+        }
+        false
+    }
+
+    /// Whether undisturbed runs of each hour publish it, with every promise kept, or come to an error
+    /// that lost windows or boundaries explain.
     fn recovers(&self, state: &State) -> bool {
         thread_local! {
             static KNOWN: RefCell<(HashSet<u64>, RandomState)> = RefCell::default();
@@ -662,15 +696,7 @@ impl TimeProtocol {
                 return false;
             }
         }
-        let (Some(first), Some(last)) = (state.lake[0], now.checked_sub(1).and_then(|h| state.lake[h])) else {
-            return true;
-        };
-        let there = state.lake.iter().flatten().fold(state.lost | state.gaps, |all, w| all | w.records);
-        (0..PARTITIONS).filter(|p| last.plan.end[*p] != ABSENT).all(|p| {
-            let log = state.logs[p];
-            let begin = if first.plan.start[p] == ABSENT { 0 } else { first.plan.start[p] };
-            (begin.max(log.low)..last.plan.end[p].min(log.len)).all(|o| there & (1 << log.records[o as usize]) != 0)
-        })
+        self.broken(state).is_none()
     }
 }
 
@@ -935,6 +961,7 @@ pub fn accept(trace: &Value) -> Result<(), String> {
     };
     let model = TimeProtocol { bounds, mistake: None };
     let mut state = model.init_states().remove(0);
+    let mut recorded = Recorded::default();
     for (number, value) in trace["actions"].as_array().ok_or("no actions")?.iter().enumerate() {
         let refuse = |why: String| Err(format!("action {number}, {}: {why}", value["do"]));
         let Some(taken) = read(value) else {
@@ -974,9 +1001,9 @@ pub fn accept(trace: &Value) -> Result<(), String> {
         } else {
             model.apply(&mut state, taken);
         }
-        let after = seen(&state);
-        if after != value["after"] {
-            return refuse(format!("the model has {after}, the run {}", value["after"]));
+        recorded.take(&value["after"]);
+        if !recorded.is(&seen(&state)) {
+            return refuse(format!("the model has {}, the run {}", seen(&state), recorded.text()));
         }
         if let Some(broken) = model.problem(&state) {
             return refuse(format!("{broken:?} does not hold"));

@@ -124,6 +124,7 @@ impl Protocol {
             lost: 0,
             gone: 0,
             damaged: false,
+            lake_lost: false,
             published_last: 0,
             pruned: 0,
             pruned_windows: 0,
@@ -147,15 +148,20 @@ impl Protocol {
                         state.tasks[0] = sleeper;
                     }
                 }
+                let removed = state.pruned_windows;
+                let planned = state.progress.task_plans[task as usize].is_some_and(|p| removed & (1 << p.seq) != 0);
+                let excused = planned || state.excuses();
                 let task = &mut state.tasks[task as usize];
                 if let Some(mut older) = task.current.take() {
                     older.superseded = true;
                     task.zombie = Some(older);
                 }
+                // An earlier try that is not refused may store its plan yet.
+                let excused = excused || (removed != 0 && task.zombie.is_some());
                 task.tries += 1;
                 task.succeeded = false;
                 task.over = false;
-                task.current = Some(Try::new(self.first_step(), capped, false));
+                task.current = Some(Try { excused, ..Try::new(self.first_step(), capped, false) });
             }
             Action::Append { partition, synced } => {
                 let log = &mut state.logs[partition as usize];
@@ -174,6 +180,7 @@ impl Protocol {
                 }
                 state.progress.cursor = None;
                 state.progress.plans = [None; WINDOWS];
+                state.excuse_the_living();
             }
             Action::GiveUp { task } => {
                 let task = &mut state.tasks[task as usize];
@@ -183,7 +190,10 @@ impl Protocol {
                 }
                 task.over = true;
             }
-            Action::Purge => state.progress.event = None,
+            Action::Purge => {
+                state.progress.event = None;
+                state.excuse_the_living();
+            }
             Action::LoseNewest => self.lose(state, self.newest(state)),
             Action::LoseSome { seq } => self.lose(state, seq),
             Action::LoseOldest => {
@@ -192,6 +202,7 @@ impl Protocol {
                 state.pruned |= window.records;
                 state.pruned_windows |= 1 << seq;
                 state.damaged = true;
+                state.excuse_the_living();
             }
             Action::Backup => state.backup = Some(state.progress),
             Action::Restore => {
@@ -264,6 +275,7 @@ impl Protocol {
         state.lost |= window.records;
         state.gone |= 1 << seq;
         state.damaged = true;
+        state.lake_lost = true;
         state.published_last = 0;
         self.stop(state);
     }
@@ -376,7 +388,8 @@ impl Protocol {
         for _ in 0..ALONE {
             let windows = state.numbers();
             self.nobody(state);
-            state.tasks[0].current = Some(Try::new(self.first_step(), false, skips));
+            let excused = state.excuses();
+            state.tasks[0].current = Some(Try { excused, ..Try::new(self.first_step(), false, skips) });
             let mut last = "";
             let mut had_window = false;
             while let Some(me) = state.tasks[0].current {
@@ -389,7 +402,7 @@ impl Protocol {
             if last == "error: DataLoss" && !skips {
                 skips = true; // as the error says
             } else if last != "done" {
-                return state.gone | state.pruned_windows != 0;
+                return state.gone != 0 || excused;
             } else if !had_window && state.numbers() == windows {
                 return self.holds_all(state) && !state.progress.book.is_some_and(|b| b.busy());
             }

@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from rocketmq_client import errors
 from rocketmq_client._core.batch import DecodePolicy, RecordBatch
 from rocketmq_client._core.pull_errors import PullErrors, Unexplained
-from rocketmq_client._core.pull_size import PullSize
 from rocketmq_client._core.pulling import PullAnswer, pull_request
 from rocketmq_client._core.read_policy import (
     BREAKS,
@@ -51,6 +50,47 @@ _BATCH_BYTES: Final = 1024 * 1024
 _HELD_BYTES: Final = 4 * 1024 * 1024
 """Limit of answer bytes that a batch references when few of their records are delivered (a filter
 by tag)."""
+
+_MOST_RECORDS: Final = 1_000
+_FULL_ANSWERS: Final = 32
+
+
+class _PullSize:
+    """Pull size of one read, learned from its answers.
+
+    A broker limits an answer to a number of records and of bytes that no request reports (32 and
+    256 KiB by default, fewer from cold storage). Pulls in flight together must not overlap and
+    should not leave remainders, so each asks for as many records as the last ones returned, and now
+    and then for more (`docs/rocketmq-protocol/exact-ranges.md#pulls-on-their-way`).
+    """
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._full = 0
+
+    def __repr__(self) -> str:
+        return f"<_PullSize {self._count or 'unknown'}>"
+
+    def ahead(self, policy: ReadPolicy) -> int:
+        """Return the number of pulls that may be in flight: one until the size of answers is
+        known."""
+        return policy.in_flight if self._count else 1
+
+    def next(self) -> int:
+        """Return the number of records to ask for; after many full answers more, to find a higher
+        limit."""
+        if self._count and self._full >= _FULL_ANSWERS:
+            self._full = 0
+            return min(self._count * 2, _MOST_RECORDS)
+        return self._count or _MOST_RECORDS
+
+    def learn(self, asked: int, given: int) -> None:
+        """Record the size of an answer with records."""
+        if given < asked or given > self._count:
+            self._count = given
+            self._full = 0
+        else:
+            self._full += 1
 
 
 class _Flight(NamedTuple):
@@ -92,7 +132,7 @@ class RangeRead:
         self._body_bytes = 0
         self._held_bytes = 0
         self._flights: deque[_Flight] = deque()
-        self._stride = PullSize()
+        self._stride = _PullSize()
         self._patience = StallTimer(range_, policy.deadline_ms)
         self._refusals = PullErrors(range_, cluster)
         self._fresh = False

@@ -18,20 +18,19 @@ from tubemq_client import errors
 from tubemq_client._core import event_log
 from tubemq_client._core.balance_partitions import HeldPartition, PartitionState, PartitionTable
 from tubemq_client._core.batch import DecodePolicies, MessageBatch, RawBatch
-from tubemq_client._core.breaker import Breaker
+from tubemq_client._core.breaker import FetchBreaker
 from tubemq_client._core.effects import Await, Now, Reach, Sleep, WallClock
 from tubemq_client._core.fencing import ClientEpochs, may_be_served_late, renew
-from tubemq_client._core.fetch_stats import FetchStats
 from tubemq_client._core.flow_control import Fetched, FlowControl, reply_delay_ms
 from tubemq_client._core.slow_fetches import POLL_MS, Attempt, Attempts, with_timeout
 from tubemq_client._wire.fetching import whole
 from tubemq_client._wire.native import payload_bytes
-from tubemq_client.model import BrokerNode, ConsumerSettings, Delivery
+from tubemq_client.model import BrokerNode, ConsumerSettings, ConsumerStats, Delivery
 
 if TYPE_CHECKING:
     from tubemq_client._core.effects import Conversation
     from tubemq_client._core.registration import Registered
-    from tubemq_client.model import Partition
+    from tubemq_client.model import ConnectionStats, Partition
 
 __all__ = ["GroupFetch", "Idle", "ReceivedBatch"]
 
@@ -75,6 +74,44 @@ class ReceivedBatch(MessageBatch):
         return Delivery(self.partition, self.token)
 
 
+@dataclass(slots=True)
+class FetchStats:
+    """Counts since the member was created, on which no decision depends; see `ConsumerStats`."""
+
+    fetches: int = 0
+    batches: int = 0
+    records: int = 0
+    empty: int = 0
+    limited: int = 0
+    refused: int = 0
+    unanswered: int = 0
+
+    def note(self, code: int) -> None:
+        """Count a fetch that was answered with `code` and no records."""
+        if code == errors.NOT_FOUND:
+            self.empty += 1
+        elif code == errors.SPEED_LIMIT:
+            self.limited += 1
+        else:
+            self.refused += 1
+
+    def view(
+        self, breaker: FetchBreaker, now: int, connections: dict[str, ConnectionStats]
+    ) -> ConsumerStats:
+        """Return the counts of now, and the brokers that are avoided at `now` (monotonic ms)."""
+        return ConsumerStats(
+            self.fetches,
+            self.batches,
+            self.records,
+            self.empty,
+            self.limited,
+            self.refused,
+            self.unanswered,
+            breaker.left_alone(now),
+            connections,
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Idle:
     """Result of a fetch without a batch: no fetch for `wait_ms`, or until a change (None).
@@ -103,7 +140,7 @@ class GroupFetch:
     flow: FlowControl
     on_lost: Callable[[HeldPartition, errors.TubeMQError], None]
     on_failure: Callable[[str, errors.TubeMQError], None]
-    breaker: Breaker = field(default_factory=Breaker)
+    breaker: FetchBreaker = field(default_factory=FetchBreaker)
     stats: FetchStats = field(default_factory=FetchStats)
     _attempts: Attempts[ReceivedBatch | Idle] = field(init=False)
     _expire_at: int = 0

@@ -16,7 +16,7 @@ from tubemq_client._core.flow_control import reply_delay_ms
 if TYPE_CHECKING:
     from tubemq_client.model import BrokerNode
 
-__all__ = ["NEVER", "Breaker"]
+__all__ = ["NEVER", "FetchBreaker"]
 
 NEVER = 1 << 62
 """Time that is never reached."""
@@ -39,7 +39,7 @@ class _BrokerState:
 
 
 @dataclass(slots=True)
-class Breaker:
+class FetchBreaker:
     """States of brokers that failed to answer; a broker that answers has none."""
 
     _states: dict[BrokerNode, _BrokerState] = field(default_factory=dict)

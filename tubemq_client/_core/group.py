@@ -9,6 +9,7 @@ side while the member is open: `master_heartbeat_if_due`, `broker_heartbeats_if_
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -24,7 +25,6 @@ from tubemq_client._core.effects import Deliver, Now, Sleep
 from tubemq_client._core.fencing import ClientEpochs, may_be_served_late
 from tubemq_client._core.flow_control import FlowControl, Pace
 from tubemq_client._core.heartbeat_schedule import HeartbeatSchedule
-from tubemq_client._core.last_errors import LastErrors
 from tubemq_client._core.registration import Registered, Registration
 from tubemq_client.model import (
     BrokerNode,
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from tubemq_client._core.effects import Conversation
     from tubemq_client._core.master import MasterSession
 
-__all__ = ["READ_STATUS", "GroupSession"]
+__all__ = ["READ_STATUS", "GroupSession", "LastErrors"]
 
 READ_STATUS = {"earliest": 0, "latest": 1, "always_latest": 2}
 """Start of a group without a stored position, as brokers number it
@@ -46,6 +46,17 @@ READ_STATUS = {"earliest": 0, "latest": 1, "always_latest": 2}
 
 _SLICE_MS = 50
 _UNREGISTER_TRIES = 2
+
+
+class LastErrors(dict[str, errors.TubeMQError]):
+    """Last errors by partition, broker or "master": they show an operator why a member is slow.
+
+    A stored error is a copy: its class, message and data, without traceback, cause and context. A
+    traceback would pin the frames and the lost connection's buffers for the member's life.
+    """
+
+    def __setitem__(self, where: str, error: errors.TubeMQError) -> None:
+        super().__setitem__(where, copy.copy(error))
 
 
 @dataclass(slots=True)

@@ -19,7 +19,7 @@ from tubemq_client._core import retry
 from tubemq_client._core.effects import Now
 from tubemq_client._core.limits import check_topic
 from tubemq_client._core.registration import UNDEFINED
-from tubemq_client._core.routing import CircuitBreaker, Router, partition_for_key
+from tubemq_client._core.routing import Router, SendBreaker, partition_for_key
 from tubemq_client._core.send_stats import SendStats
 from tubemq_client._wire import methods, strings
 from tubemq_client._wire.payload import checksum
@@ -58,7 +58,7 @@ class RouteSession:
     limits: dict[str, int | None] = field(default_factory=dict)
     default_limit: int = _MIB
     """Bytes of an encoded record, for topics without their own limit."""
-    breaker: CircuitBreaker = field(init=False)
+    breaker: SendBreaker = field(init=False)
     stats: SendStats = field(default_factory=SendStats)
     _turns: dict[str, itertools.count[int]] = field(default_factory=dict)
     _templates: dict[tuple[int, int, int], tuple[Partition, SendTemplate]] = field(
@@ -66,7 +66,7 @@ class RouteSession:
     )
 
     def __post_init__(self) -> None:
-        self.breaker = CircuitBreaker(self.settings)
+        self.breaker = SendBreaker(self.settings)
 
     def join(self, settings: ClientSettings) -> Conversation[None]:
         """Register, up to `register_attempts` times.

@@ -18,7 +18,7 @@ from tubemq_client.model import Partition, ProducerSettings
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-__all__ = ["CircuitBreaker", "Router", "partition_for_key"]
+__all__ = ["Router", "SendBreaker", "partition_for_key"]
 
 Router = Callable[[str, Any, Sequence[Partition]], Partition]
 """Function that chooses for `(topic, record, partitions)`; partitions are sorted, without those
@@ -55,7 +55,7 @@ class _Quality:
 
 
 @dataclass(slots=True)
-class CircuitBreaker:
+class SendBreaker:
     """Brokers and partitions avoided until a time, and their failures.
 
     Sending threads share it without a lock, so no code here relies on two reads being equal.

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 from tubemq_client import errors
 from tubemq_client._core.effects import Await, AwaitAll, Deliver, Now, Post, PostAll, Sleep
-from tubemq_client._core.record_size import check_record_size
 from tubemq_client._core.routes import RouteSession
 from tubemq_client._core.send_batch import (
     InFlightRecord,
@@ -46,6 +45,11 @@ _UNKNOWN_RETRIES = 3
 
 _UNKNOWN = (errors.NetworkError, errors.RemoteException, errors.ProtocolViolation)
 """Failures instead of a reply: the record may or may not be stored."""
+
+_READABLE_BEYOND_LIMIT = 10 * 1024 - 52
+"""Bytes by which a record may exceed the cluster's limit and still be read from memory. It must not
+take more than the limit and 10 KiB, with 52 bytes of overhead (`MsgMemStore.getMessages`,
+`ClusterConfigHolder`; measured in tests/system/real/test_large_records.py)."""
 
 _NOT_STORED = (errors.Overflow, errors.ServiceUnavailable, errors.Forbidden)
 """Refusals that prove that the broker did not store the record."""
@@ -164,7 +168,7 @@ class ProducerSession(RouteSession):
         partition = self._choose(topic, record, now)
         limit = self.limits.get(topic) or self.default_limit
         if len(data) > min(limit, self.default_limit):
-            check_record_size(
+            _check_record_size(
                 topic, len(data), limit, self.default_limit, self.settings.large_records
             )
         return InFlightRecord(topic, record, sent_address, partition, data, flag, now)
@@ -415,3 +419,32 @@ def _chunks(records: Iterable[Record], size: int) -> Iterable[Sequence[Record]]:
     if isinstance(records, list | tuple):
         return (records[start : start + size] for start in range(0, len(records), size))
     return zip(records, strict=True)
+
+
+def _check_record_size(
+    topic: str, size: int, topic_limit: int, cluster_limit: int, large_records: str
+) -> None:
+    """Raise `errors.ConfigError` for a record of `size` bytes that a broker would refuse or skip.
+
+    The first limit is the topic's, or else the cluster's. The second is always the cluster's: a
+    record beyond it that a topic's wider limit allows is stored and acknowledged, and then skipped
+    for all readers that the broker serves from memory. Sizes are of encoded records, attributes
+    included.
+
+    ``large_records="send"`` allows a record that would be skipped.
+    """
+    problem = None
+    readable = cluster_limit + _READABLE_BEYOND_LIMIT
+    if size > topic_limit:
+        problem = (
+            f"record of {size} bytes exceeds the limit of topic {topic!r}, {topic_limit} bytes"
+        )
+    elif size > readable and large_records != "send":
+        problem = (
+            f"record of {size} bytes: brokers pass over records of more than {readable} bytes "
+            f"while they are in memory only, so a group that keeps up with topic {topic!r} would "
+            "never get it. Raise the size limit of the cluster, not only the topic's, or send it "
+            "all the same with large_records='send'"
+        )
+    if problem:
+        raise errors.ConfigError(problem, subject="record")

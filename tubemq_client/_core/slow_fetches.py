@@ -18,7 +18,7 @@ from tubemq_client.model import address_text
 
 if TYPE_CHECKING:
     from tubemq_client._core.balance_partitions import HeldPartition
-    from tubemq_client._core.breaker import Breaker
+    from tubemq_client._core.breaker import FetchBreaker
     from tubemq_client._core.effects import Conversation, Ticket
 
 __all__ = ["POLL_MS", "Attempt", "Attempts", "with_timeout"]
@@ -43,7 +43,7 @@ class Attempt(Generic[T]):
 class Attempts(Generic[T]):
     """Outstanding answers. `breaker` learns which brokers owe one."""
 
-    breaker: Breaker
+    breaker: FetchBreaker
     _outstanding: list[Attempt[T]] = field(default_factory=list)
 
     def __bool__(self) -> bool:

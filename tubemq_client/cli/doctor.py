@@ -6,10 +6,15 @@ half-broken clusters. It registers briefly, as look-ups of other commands do, an
 
 from __future__ import annotations
 
+import http.client
 import socket
+import time
+import urllib.error
+import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
+from email.utils import parsedate_to_datetime
 from typing import Annotated
 
 import typer
@@ -17,7 +22,7 @@ from rich.console import Console
 
 from tubemq_client import Metadata, RangeReader, errors
 from tubemq_client._io.tls import secure
-from tubemq_client.cli.clocks import clock_difference_s
+from tubemq_client.admin import web_urls
 from tubemq_client.cli.options import (
     Group,
     JsonRows,
@@ -55,6 +60,7 @@ EXIT_CODES = {
 }
 """Exit code by the first step that failed."""
 
+_VERSION_PAGE = "/webapi.htm?method=admin_query_server_version"
 _PROBE_TOPIC = "tubemq_doctor_probe"
 _TOLERATED_S = 60
 _TLS_HINTS = {
@@ -325,7 +331,7 @@ def _admin(admin: str | None, timeout_ms: int) -> Iterator[Finding]:
 
 
 def _clock(admin: str | None, timeout_s: float) -> Iterator[Finding]:
-    seconds = clock_difference_s(admin, timeout_s) if admin else None
+    seconds = _clock_difference_s(admin, timeout_s) if admin else None
     if seconds is None:
         yield Finding("clock", "-", "skipped", "no master reports its time (--admin)")
     elif abs(seconds) > _TOLERATED_S:
@@ -363,3 +369,26 @@ def _read_newest(diagnosis: _Diagnosis, partition: Partition) -> str:
         for _ in reader.read(OffsetRange(bounds.partition, start, bounds.max_offset)):
             pass
         return f"read up to {bounds.max_offset}, {reader.stats.records} records"
+
+
+def _clock_difference_s(admin: str, timeout_s: float) -> float | None:
+    """Return the seconds a master is ahead of this machine (negative: behind), None if unknown.
+
+    From the date of one page of its web server, in whole seconds. Follows no redirect."""
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    for url in web_urls(admin):
+        before = time.time()
+        try:
+            with opener.open(f"{url}{_VERSION_PAGE}", timeout=timeout_s) as reply:
+                date = reply.headers.get("date")
+        except urllib.error.HTTPError as error:
+            date = error.headers.get("date")
+        except (OSError, ValueError, http.client.HTTPException):  # no web server, perhaps
+            continue
+        try:
+            # A date is truncated to its second: the middle is the best guess.
+            server_time = parsedate_to_datetime(date).timestamp() + 0.5
+        except (TypeError, ValueError, OverflowError):  # missing or malformed
+            continue
+        return server_time - (before + time.time()) / 2
+    return None

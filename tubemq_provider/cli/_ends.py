@@ -7,29 +7,15 @@ ends are left out, with a note why. Queries brokers only; changes nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from tubemq_client import errors
-from tubemq_provider.hooks.by_kind import hook_class
+from tubemq_provider.hooks.by_kind import TopicHook, hook_class
 from tubemq_provider.offsets.metadata_db import Group
 from tubemq_provider.windows.spaces import Ends
 
 
-class LookingHook(Protocol):
-    """Hook of a command, for any kind of source."""
-
-    @property
-    def cluster(self) -> str:
-        """Alias of the cluster."""
-
-    def reachable_ends(self, topic: str, group: str, *, stable: bool) -> Mapping[Any, Ends]:
-        """Return the ends of the partitions whose brokers answer."""
-
-    def group_offsets(self, topic: str, group: str) -> Mapping[Any, int | None]:
-        """Return the brokers' offsets of `group`, by partition."""
-
-
-def hook_of(args: Any, group: Group) -> LookingHook:
+def hook_of(args: Any, group: Group) -> TopicHook:
     """Return the hook of ``--conn-id``, by default of the group's kind of source.
 
     Raises `errors.ConfigError` if it is of another cluster, or the kind has no connections.
@@ -41,7 +27,7 @@ def hook_of(args: Any, group: Group) -> LookingHook:
         )
     conn_id = args.conn_id or kind.default_conn_name
     cluster = group.parts[0]
-    hook: LookingHook = kind(conn_id)
+    hook: TopicHook = kind(conn_id)
     if hook.cluster != cluster:
         raise errors.ConfigError(
             f"connection {conn_id!r} is of cluster {hook.cluster!r}, the asset of "

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from airflow.configuration import conf
 
@@ -22,7 +22,7 @@ from tubemq_client.terminal import visible
 from tubemq_provider.cli._ends import hook_of
 from tubemq_provider.cli._show import command, people, say
 from tubemq_provider.cli._sinks import sink_of
-from tubemq_provider.hooks.by_kind import hook_class
+from tubemq_provider.hooks.by_kind import TopicHook, hook_class
 from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.offsets.metadata_db import groups, has_ledger, open_group, state_backend
 from tubemq_provider.windows.cursor import newer_position
@@ -33,21 +33,6 @@ from tubemq_provider.windows.spaces import FIRST_SOURCE, space_of
 
 if TYPE_CHECKING:
     from tubemq_provider.windows.spaces import Ends, OffsetSpace
-
-
-class TestedHook(Protocol):
-    """Hook of the checks, for any kind of source."""
-
-    @property
-    def cluster(self) -> str:
-        """Alias of the cluster."""
-
-    @property
-    def servers(self) -> str:
-        """Servers of the connection, as text."""
-
-    def test_connection(self) -> tuple[bool, str]:
-        """Test it, and return success and a report."""
 
 
 _BACKEND = "tubemq_provider.offsets.ledger.backend.TubeMQStateBackend"
@@ -172,20 +157,20 @@ def _tried(name: str, step: Callable[[], str]) -> dict[str, str]:
         return {"check": name, "result": "failed", "what": f"{type(exc).__name__}: {exc}"}
 
 
-def _hook(conn_id: str, source: str | None) -> TestedHook:
+def _hook(conn_id: str, source: str | None) -> TopicHook:
     """Return the hook of `source`, or of the connection's type; foreign types are read as the first
     kind's."""
     of_type = source or TubeMQHook.get_connection(conn_id).conn_type or ""
     kind = hook_class(of_type) or TubeMQHook
-    hook: TestedHook = kind(conn_id)
+    hook: TopicHook = kind(conn_id)
     return hook
 
 
-def _connection_text(hook: TestedHook) -> str:
+def _connection_text(hook: TopicHook) -> str:
     return f"cluster {hook.cluster}, {hook.servers}"
 
 
-def _reached(hook: TestedHook) -> str:
+def _reached(hook: TopicHook) -> str:
     reached, text = hook.test_connection()
     if not reached:
         raise errors.NetworkError(text)

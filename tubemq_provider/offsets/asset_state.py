@@ -12,10 +12,11 @@ that Airflow has given up on cannot write: its requests get a 404.
 
 from __future__ import annotations
 
+from shlex import quote
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
 from tubemq_client.errors import ConfigError
-from tubemq_provider.offsets.chunking import ChunksMissing
+from tubemq_provider.offsets.chunking import ChunksMissing, chunk_names, join
 from tubemq_provider.offsets.commit_events import (
     EVENT_KEY,
     OutletEvent,
@@ -25,7 +26,12 @@ from tubemq_provider.offsets.commit_events import (
     writer_of,
 )
 from tubemq_provider.offsets.document_state import DocumentState, StateAccessor, TaskStatePlan
-from tubemq_provider.offsets.ledger.claims_guard import refuse_claims
+from tubemq_provider.offsets.ledger.envelope import CURSOR as LEDGER_CURSOR
+from tubemq_provider.offsets.ledger.envelope import PIECE, PREFIX
+from tubemq_provider.windows.errors import DocumentError
+from tubemq_provider.windows.plan import named_group
+from tubemq_provider.windows.planning.claims import windows_beyond
+from tubemq_provider.windows.spaces import FIRST_SOURCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -39,6 +45,7 @@ __all__ = [
     "AssetProgress",
     "AssetStateOffsetStore",
     "AssetTimeline",
+    "refuse_claims",
 ]
 
 _CURSOR = "cursor"
@@ -202,3 +209,49 @@ class AssetStateOffsetStore(AssetProgress):
     def emit(self, document: Document) -> None:
         """Emit the commit event; Airflow stores it in the transaction of the task's success."""
         give_event(self._outlet_event, document)
+
+
+def refuse_claims(state: StateAccessor) -> None:
+    """Raise `ConfigError` if the ledger has windows of this group beyond its position, and
+    `DocumentError` if its copy was edited and is invalid.
+
+    Windows that were claimed there, or published after a claimed one, lie beyond the position in
+    commit events: a run that does not use the ledger would store their records a second time. The
+    ledger is read through asset state: with its backend the value comes from its tables, without it
+    from the copy in Airflow's table."""
+    value = state.get(LEDGER_CURSOR)
+    if not isinstance(value, dict):
+        return
+    book = value.get("doc", value)
+    if not isinstance(book, dict):
+        raise DocumentError(f"ledger key {LEDGER_CURSOR!r}", [f"it is {book!r}, not an object"])
+    names = [f"{PIECE}{LEDGER_CURSOR.removeprefix(PREFIX)}/{name}" for name in chunk_names(book)]
+    chunks = [state.get(name) for name in names]
+    if names and None not in chunks:
+        book = join(book, [chunk.get("doc") for chunk in chunks], LEDGER_CURSOR)
+    windows = windows_beyond(book)
+    if windows or chunk_names(book):
+        raise ConfigError(
+            f"the ledger has windows of this group that are claimed or wait for a claimed one "
+            f"({', '.join(windows) or 'too many to be read from here'}): let runs with "
+            f"offset_store='ledger' finish them, {_way_out(value, book)}",
+            subject="offset_store",
+        )
+
+
+def _way_out(value: dict[str, Any], book: dict[str, Any]) -> str:
+    """Return other advice. Deleting the key helps only without a ledger, which keeps its cursor."""
+    if value.get("ledger") == 1:
+        plans = [claim.get("plan", {}) for claim in book.get("pending", {}).values()]
+        source = next((plan["source"] for plan in plans if "source" in plan), FIRST_SOURCE)
+        names = [str(book.get(name)) for name in ("cluster", "topic", "group")]
+        asset = quote(named_group(source, *names))
+        return (
+            f"after 'airflow tubemq offsets adopt {asset}' if their tasks are gone; or 'airflow "
+            f"tubemq offsets rebuild {asset} --sink SINK' notes those that are in the sink, and "
+            f"with --drop-claims forgets the others"
+        )
+    return (
+        f"or, as this Airflow has no ledger any more, remove the key {LEDGER_CURSOR!r} from the "
+        f"asset's state if all of them are known to be in the sink"
+    )

@@ -56,11 +56,11 @@ from tubemq_provider.windows.spaces import FIRST_SOURCE, space_of
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+    from tubemq_provider.hooks.by_kind import TopicHook
     from tubemq_provider.ingest.job import IngestJob
     from tubemq_provider.ingest.progress import ProgressLogger
     from tubemq_provider.offsets.registry import TaskStore
     from tubemq_provider.operators.intervals import Interval
-    from tubemq_provider.operators.job import SourceHook
     from tubemq_provider.windows.protocols import Engine, Sink, StepObserver
     from tubemq_provider.windows.run.result import WindowResult
 
@@ -277,7 +277,7 @@ class IngestOperator(RefusesEmptyRendering, BaseOperator):
             job.cancel()
         return arguments, store, job
 
-    def _hook(self) -> SourceHook:
+    def _hook(self) -> TopicHook:
         """Return the hook of the connection."""
         if self.source != TubeMQHook.conn_type:
             from tubemq_provider.hooks.plugin import plugin_hook

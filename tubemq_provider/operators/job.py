@@ -5,47 +5,34 @@ Reads connections in the running task and opens nothing; the job is `ingest.job.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
-from tubemq_provider.hooks.registry_connection import open_registries
+from tubemq_client.errors import ConfigError
 from tubemq_provider.hooks.sink_connection import open_sink
 from tubemq_provider.hooks.spark_connection import spark_settings
 from tubemq_provider.ingest.job import IngestJob, needs_interval
 from tubemq_provider.operators.intervals import no_interval
+from tubemq_provider.rows.registry import SchemaRegistry, register
 from tubemq_provider.sinks.routed import RoutedSink
 
 if TYPE_CHECKING:
+    from airflow.sdk import Connection
+
+    from tubemq_provider.hooks.by_kind import TopicHook
     from tubemq_provider.ingest.arguments import IngestArguments
     from tubemq_provider.ingest.job import Interval
+    from tubemq_provider.rows.spec import DecodeSpec
     from tubemq_provider.sinks.routed import Route
-    from tubemq_provider.sources.base import Source
     from tubemq_provider.windows.protocols import Document, Sink
 
-__all__ = ["SourceHook", "open_job"]
-
-
-class SourceHook(Protocol):
-    """Hook of an ingest, for any kind of source."""
-
-    @property
-    def admin_url(self) -> str | None:
-        """HTTP address of the admin page in the connection."""
-
-    def expect_cluster(self, cluster: str) -> None:
-        """Raise `errors.ConfigError` unless the connection's cluster is `cluster`."""
-
-    def source(self, topic: str, group: str, filters: Sequence[str] = ()) -> Source:
-        """Return the source that windows of `group` are planned from and read."""
-
-    def get_connection(self, conn_id: str) -> Any:
-        """Return any connection, such as the sink's."""
+__all__ = ["open_job"]
 
 
 def open_job(
     arguments: IngestArguments,
-    hook: SourceHook,
+    hook: TopicHook,
     interval: Interval,
     stack: ExitStack,
     *,
@@ -70,7 +57,7 @@ def open_job(
     routes = arguments.route_set
     decoded = [arguments.decoding]
     decoded += [] if routes is None else [route.decode for route in routes.routes]
-    open_registries(decoded, hook.get_connection)
+    _open_registries(decoded, hook.get_connection)
     if routes is not None:
 
         def open_table(route: Route, address: str) -> Sink:
@@ -86,3 +73,22 @@ def open_job(
         arguments = arguments.model_copy(update={"spark_conf": conf})
     source = hook.source(arguments.topic, arguments.group, arguments.filters)
     return IngestJob(arguments, source, sink, stack, interval=interval, timeline=timeline)
+
+
+def _open_registries(
+    specs: Iterable[DecodeSpec | None], connection: Callable[[str], Connection]
+) -> None:
+    """Register the schema registry of each spec that names one, from its connection of type
+    ``http``: host or whole address, port, schema (``https``), login, password. Asks it nothing.
+
+    Raises `ConfigError`."""
+    for name in sorted({name for spec in specs if spec is not None for name in spec.registries}):
+        found = connection(name)
+        if not found.host:
+            raise ConfigError(f"connection {name!r} has no host", subject="schema_registry")
+        url = found.host
+        if "://" not in url:
+            url = f"{found.schema or 'http'}://{url}"
+        if found.port:
+            url = f"{url}:{found.port}"
+        register(name, SchemaRegistry(url, found.login, found.password))

@@ -8,7 +8,7 @@ reads no record and moves no position.
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
 
@@ -16,7 +16,7 @@ from tubemq_client.errors import ConfigError
 from tubemq_provider._airflow import needs_asset_state
 from tubemq_provider.assets import declared, offsets_asset
 from tubemq_provider.extensions import BUILT_IN
-from tubemq_provider.hooks.by_kind import hook_class
+from tubemq_provider.hooks.by_kind import TopicHook, hook_class
 from tubemq_provider.hooks.failures import ErrorContext, fatal_errors_fail_the_task
 from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.offsets.asset_state import AssetTimeline
@@ -37,23 +37,12 @@ from tubemq_provider.windows.time_resolvers.samples import instant_of
 from tubemq_provider.windows.time_resolvers.timeline import record_sample
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from airflow.sdk import Context
 
-    from tubemq_provider.windows.spaces import Ends
 
-__all__ = ["SampledHook", "TubeMQSampleEndsOperator"]
-
-
-class SampledHook(Protocol):
-    """Hook of a sample, for any kind of source."""
-
-    def expect_cluster(self, cluster: str) -> None:
-        """Raise `errors.ConfigError` unless the connection's cluster is `cluster`."""
-
-    def reachable_ends(self, topic: str, group: str, *, stable: bool) -> Mapping[Any, Ends]:
-        """Return the ends of the partitions whose brokers answer."""
+__all__ = ["TubeMQSampleEndsOperator"]
 
 
 class SampleArguments(TaskArguments):
@@ -146,9 +135,9 @@ class TubeMQSampleEndsOperator(RefusesEmptyRendering, BaseOperator):
             "ends": dict(newest.ends),
         }
 
-    def _hook(self) -> SampledHook:
+    def _hook(self) -> TopicHook:
         kind: Any = hook_class(self.source)
-        hook: SampledHook = kind(self.tubemq_conn_id)
+        hook: TopicHook = kind(self.tubemq_conn_id)
         return hook
 
     def _error_context(self) -> ErrorContext:

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from tubemq_client.errors import ConfigError
 from tubemq_client.json_text import load_unique_json
-from tubemq_provider.extensions import is_known, load, options_problems, parsed_options, plugin_of
+from tubemq_provider.extensions import is_known, load, plugin_of, written_options
 from tubemq_provider.extensions import words as known_words
 from tubemq_provider.rows.ddl import check_ddl
 
@@ -247,14 +247,15 @@ def _of_plugin(document: dict[str, Any]) -> dict[str, Any]:
     word = document.get("format")
     if not isinstance(word, str) or word in FORMATS or not is_known("decoder", word):
         return document
-    spec = function_spec(load("decoder", word), plugin_of("decoder", word).value)
+    decoder = load("decoder", word)
+    spec = function_spec(decoder, plugin_of("decoder", word).value)
     known = ("format", "schema", "schema_file", "columns", "prefix")
     options = {name: value for name, value in document.items() if name not in known}
     kept = {name: document[name] for name in known[1:] if name in document}
-    if hasattr(load("decoder", word), "Options"):
-        if problems := options_problems("decoder", word, options):
+    if hasattr(decoder, "Options"):
+        model, problems = written_options("decoder", word, options)
+        if problems:
             raise ConfigError(problems, subject=SUBJECT)
-        model = parsed_options("decoder", word, options)
         options = model.model_dump(mode="json", exclude_unset=True)
     if "schema_file" in kept:
         spec.pop("schema", None)

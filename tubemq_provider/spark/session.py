@@ -50,9 +50,8 @@ _LEFT_OUT = (
     *("tdmsg/_building.py", "tdmsg/_packet_building.py"),
     *("_core/assigned", "_core/slow_fetches.py", "_core/balance.py", "_core/balance_fetch.py"),
     *("_core/balance_partitions.py", "_core/breaker.py"),
-    *("_core/broker_heartbeats.py", "_core/fencing.py", "_core/fetch_stats.py"),
+    *("_core/broker_heartbeats.py", "_core/fencing.py"),
     *("_core/flow_control.py", "_core/group.py", "_core/group_options.py"),
-    "_core/last_errors.py",
     "_io/codec.py",
     *("_io/consumer_base.py", "sync/_member.py", "sync/assigned_consumer.py", "sync/consumer.py"),
 )

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from tubemq_client import errors
 from tubemq_client.model import ConsumerSettings
 from tubemq_provider.hooks.aio import TubeMQAsyncHook
-from tubemq_provider.triggers._watch import Backoff
+from tubemq_provider.triggers._firing import Backoff
 
 if TYPE_CHECKING:
     from collections.abc import Hashable

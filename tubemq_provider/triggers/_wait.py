@@ -20,7 +20,7 @@ from typing import Any, Final
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from tubemq_client import errors
-from tubemq_provider.triggers._watch import Backoff, class_path, jittered
+from tubemq_provider.triggers._firing import Backoff, class_path, jittered
 from tubemq_provider.windows.errors import is_final
 
 _READY: Final = {"status": "ready"}

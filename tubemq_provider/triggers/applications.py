@@ -14,7 +14,7 @@ from typing import Any
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from tubemq_provider.engines.applications import Application
-from tubemq_provider.triggers._watch import arguments_of, class_path, jittered
+from tubemq_provider.triggers._firing import arguments_of, class_path, jittered
 
 __all__ = ["TubeMQApplicationTrigger"]
 

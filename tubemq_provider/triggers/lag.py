@@ -41,7 +41,7 @@ from tubemq_provider.offsets.group_position import (
     load_note,
     store_note,
 )
-from tubemq_provider.triggers._watch import (
+from tubemq_provider.triggers._firing import (
     Backoff,
     LagWatch,
     arguments_of,

@@ -17,8 +17,8 @@ from pydantic import Field
 from tubemq_client.config import GroupName, TopicName
 from tubemq_client.config.groups import Filters
 from tubemq_provider.ingest.validation import ClusterAlias, TaskArguments, parse
+from tubemq_provider.triggers._firing import arguments_of, class_path
 from tubemq_provider.triggers._messages import MessageStream
-from tubemq_provider.triggers._watch import arguments_of, class_path
 
 if TYPE_CHECKING:
     from collections.abc import Hashable

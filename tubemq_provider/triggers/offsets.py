@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from tubemq_provider.hooks.aio import SHARE_OF_POLL, SourceAsyncHook, TubeMQAsyncHook, async_hook
 from tubemq_provider.sources.tubemq.space import SPACE
+from tubemq_provider.triggers._firing import arguments_of
 from tubemq_provider.triggers._wait import WaitingTrigger, unpacked
-from tubemq_provider.triggers._watch import arguments_of
 from tubemq_provider.windows.lag import lag_between
 from tubemq_provider.windows.spaces import FIRST_SOURCE, space_of
 

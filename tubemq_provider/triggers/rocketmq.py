@@ -14,8 +14,8 @@ from rocketmq_client import errors
 from tubemq_provider.hooks.rocketmq import RocketMQAsyncHook
 from tubemq_provider.sources.rocketmq.source import milliseconds_of
 from tubemq_provider.sources.rocketmq.space import SPACE
+from tubemq_provider.triggers._firing import arguments_of
 from tubemq_provider.triggers._wait import WaitingTrigger
-from tubemq_provider.triggers._watch import arguments_of
 from tubemq_provider.windows.lag import lag_between, regressed
 
 if TYPE_CHECKING:

@@ -80,6 +80,8 @@ def in_utc(instant: datetime) -> datetime:
     cannot be divided, and in a zone with daylight saving a `timedelta` is added to local time.
     Raises `ValueError` for an instant without a zone, or outside the years 1 to 9999 in UTC.
     """
+    if type(instant) is datetime and instant.tzinfo is UTC:
+        return instant
     _require_aware(instant)
     utc = _utc(instant)
     return datetime.combine(utc.date(), utc.time(), UTC)
@@ -98,7 +100,7 @@ def rfc3339(instant: datetime) -> str:
 @lru_cache(maxsize=4096)
 def basic_instant(instant: datetime) -> str:
     """Return an instant for ids and file names: ``20261121T081500Z``, fraction only if not zero."""
-    text = in_utc(instant).replace(tzinfo=None).isoformat()
+    text = in_utc(instant).isoformat().removesuffix("+00:00")
     return text.replace("-", "").replace(":", "") + "Z"
 
 

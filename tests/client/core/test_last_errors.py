@@ -11,7 +11,7 @@ import pytest
 from tubemq_client import ClientSettings, errors
 from tubemq_client._core.assigned import AssignedSession
 from tubemq_client._core.balance import BalancedSession
-from tubemq_client._core.last_errors import LastErrors
+from tubemq_client._core.group import LastErrors
 from tubemq_client._core.master import MasterSession
 
 MASTER = ("master", 8715)

@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tubemq_client import Partition, ProducerSettings
-from tubemq_client._core.routing import CircuitBreaker, partition_for_key
+from tubemq_client._core.routing import SendBreaker, partition_for_key
 
 PARTITIONS = [Partition(broker, "orders", n) for broker in (1, 2, 3, 4) for n in (0, 1)]
 FIRST = PARTITIONS[0]
 
 
-def brokers_open(breaker: CircuitBreaker, now: int) -> set[int]:
+def brokers_open(breaker: SendBreaker, now: int) -> set[int]:
     return {p.broker_id for p in breaker.open(PARTITIONS, now)}
 
 
@@ -31,7 +31,7 @@ def test_every_key_has_a_partition(key: bytes | str, count: int) -> None:
 
 
 def test_a_broker_that_is_unavailable_gets_nothing_for_50_s() -> None:
-    breaker = CircuitBreaker()
+    breaker = SendBreaker()
     breaker.unavailable(FIRST, 1_000)
     assert brokers_open(breaker, 50_999) == {2, 3, 4}
     assert brokers_open(breaker, 51_000) == {1, 2, 3, 4}
@@ -39,7 +39,7 @@ def test_a_broker_that_is_unavailable_gets_nothing_for_50_s() -> None:
 
 
 def test_a_partition_is_avoided_after_more_than_three_failures_in_a_row() -> None:
-    breaker = CircuitBreaker()
+    breaker = SendBreaker()
     for _ in range(3):
         breaker.failed(FIRST, 0)
     breaker.stored(FIRST)
@@ -55,7 +55,7 @@ def test_a_partition_is_avoided_after_more_than_three_failures_in_a_row() -> Non
 class Meanwhile:
     """Options during whose look-up another thread stores a record."""
 
-    def __init__(self, breaker: CircuitBreaker) -> None:
+    def __init__(self, breaker: SendBreaker) -> None:
         self._breaker = breaker
         self._options = breaker.settings
 
@@ -65,7 +65,7 @@ class Meanwhile:
 
 
 def test_another_thread_may_store_a_record_while_a_failure_is_noted() -> None:
-    breaker = CircuitBreaker()
+    breaker = SendBreaker()
     for _ in range(3):
         breaker.failed(FIRST, 0)
     for _ in range(5):
@@ -78,7 +78,7 @@ def test_another_thread_may_store_a_record_while_a_failure_is_noted() -> None:
 
 def test_changes_during_a_choice_of_partitions_are_kept() -> None:
     """Another thread has the same table, and records its observation in it."""
-    breaker = CircuitBreaker()
+    breaker = SendBreaker()
     brokers, partitions = breaker.brokers, breaker.partitions
     breaker.open(PARTITIONS, 0)
     brokers[1] = partitions[PARTITIONS[2]] = 1_000
@@ -87,7 +87,7 @@ def test_changes_during_a_choice_of_partitions_are_kept() -> None:
 
 @pytest.mark.parametrize(("apart_ms", "left_out"), [(10_000, True), (30_000, False)])
 def test_broken_connections_count_within_their_window(apart_ms: int, left_out: bool) -> None:
-    breaker = CircuitBreaker()
+    breaker = SendBreaker()
     for n in range(6):
         breaker.unreachable(FIRST, n * apart_ms, known_brokers=4)
     assert (1 in breaker.brokers) is left_out
@@ -96,7 +96,7 @@ def test_broken_connections_count_within_their_window(apart_ms: int, left_out: b
 
 
 def test_at_most_a_share_of_the_brokers_is_avoided_for_connections() -> None:
-    breaker = CircuitBreaker(ProducerSettings(link_max_quarantined_share=0.5))
+    breaker = SendBreaker(ProducerSettings(link_max_quarantined_share=0.5))
     for partition in PARTITIONS[::2]:
         for _ in range(6):
             breaker.unreachable(partition, 0, known_brokers=4)
@@ -106,7 +106,7 @@ def test_at_most_a_share_of_the_brokers_is_avoided_for_connections() -> None:
 @pytest.mark.parametrize(("known", "left_out"), [(1, 0), (2, 1), (3, 1), (4, 1), (5, 2), (7, 2)])
 def test_the_avoided_share_is_rounded_to_whole_brokers(known: int, left_out: int) -> None:
     """Rounded down, the share would protect no cluster of two or three; upstream rounds too."""
-    breaker = CircuitBreaker()
+    breaker = SendBreaker()
     for broker in range(known):
         for _ in range(6):
             breaker.unreachable(Partition(broker, "orders", 0), 0, known)
@@ -114,7 +114,7 @@ def test_the_avoided_share_is_rounded_to_whole_brokers(known: int, left_out: int
 
 
 def test_when_everything_is_avoided_everything_is_tried() -> None:
-    breaker = CircuitBreaker()
+    breaker = SendBreaker()
     for partition in PARTITIONS:
         breaker.unavailable(partition, 0)
     assert breaker.open(PARTITIONS, 1) == PARTITIONS
@@ -124,7 +124,7 @@ def test_when_everything_is_avoided_everything_is_tried() -> None:
 
 
 def test_a_broker_that_stores_much_less_is_avoided_for_a_period() -> None:
-    breaker = CircuitBreaker()
+    breaker = SendBreaker()
     for partition in PARTITIONS[2:]:
         for _ in range(200):
             breaker.stored(partition)
@@ -137,7 +137,7 @@ def test_a_broker_that_stores_much_less_is_avoided_for_a_period() -> None:
 
 
 def test_few_failures_do_not_exclude_a_broker() -> None:
-    breaker = CircuitBreaker()
+    breaker = SendBreaker()
     for _ in range(200):
         breaker.stored(PARTITIONS[2])
     breaker.failed(PARTITIONS[1], 0)
@@ -146,7 +146,7 @@ def test_few_failures_do_not_exclude_a_broker() -> None:
 
 
 def test_a_broker_that_answers_is_used_again() -> None:
-    breaker = CircuitBreaker()
+    breaker = SendBreaker()
     for _ in range(6):
         breaker.unreachable(FIRST, 0, known_brokers=4)
     assert brokers_open(breaker, 1) == {2, 3, 4}

@@ -14,13 +14,13 @@ import sqlalchemy as sa
 from tests.provider.offsets.accessors import Event, Inlet, LedgerState, State
 from tests.provider.windows.world import World
 from tubemq_client.errors import ConfigError
+from tubemq_provider.offsets.asset_state import refuse_claims
 from tubemq_provider.offsets.document_state import DocumentState
 from tubemq_provider.offsets.file import CLAIMS_FILE, FileOffsetStore
 from tubemq_provider.offsets.file_claims import FileClaimStore
-from tubemq_provider.offsets.ledger.claims_guard import refuse_claims
 from tubemq_provider.offsets.ledger.envelope import CURSOR
+from tubemq_provider.offsets.ledger.store import task_is_over
 from tubemq_provider.offsets.ledger.tables import metadata
-from tubemq_provider.offsets.ledger.task_liveness import task_is_over
 from tubemq_provider.offsets.registry import store_for
 from tubemq_provider.windows.cursor import Cursor
 from tubemq_provider.windows.errors import DocumentError, SinkHistoryLost

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.provider.plugins.test_lag_desk import Desk
+from tests.provider.plugins.test_lag import Desk
 from tubemq_client.errors import NetworkError
 from tubemq_provider.plugins import clusters
 from tubemq_provider.plugins.lag import Answer

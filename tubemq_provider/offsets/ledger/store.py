@@ -37,11 +37,14 @@ from tubemq_provider.offsets.ledger.envelope import (
 from tubemq_provider.windows.errors import StoreConflict
 from tubemq_provider.windows.protocols import Document
 
-__all__ = ["LedgerStore", "VersionedState"]
+__all__ = ["LedgerStore", "VersionedState", "task_is_over"]
 
 _LOOKS = 20
 _CHANGES = 200
 _CONFLICT = 409
+_RUN_OVER = frozenset({"success", "failed"})
+_TASK_OVER = frozenset({"failed", "skipped", "upstream_failed", "removed"})
+_NOT_FOUND = 404
 
 
 class VersionedState:
@@ -157,8 +160,6 @@ class LedgerStore(AssetStateOffsetStore):
     @classmethod
     def from_context(cls, context: Mapping[str, Any], asset: Any) -> Self:
         """Create the store of the running task. Raises `errors.ConfigError` without a ledger."""
-        from tubemq_provider.offsets.ledger.task_liveness import task_is_over
-
         asset_state, ti = context["asset_state_store"][asset], context["ti"]
         VersionedState(asset_state).expect_ledger()
         return cls(
@@ -263,3 +264,42 @@ def _shown(event: Document) -> Document:
     if not split(event)[1]:
         return event
     return {name: value for name, value in event.items() if not isinstance(value, dict | list)}
+
+
+def task_is_over(ti: Any) -> Callable[[str], bool]:
+    """Return a function that is True for claimants whose task has ended, asked through the running
+    task instance `ti` and cached.
+
+    A claim names its task as ``<dag>|<run>|<task>|<map index>``. Adopting a claim of a live task is
+    safe, since the sink's marker decides, but repeats work; never adopting one would block the
+    group. So only final states count as ended, and unknown ones as alive. A task that succeeded and
+    left its claim has planned for other tasks of its run: these may still read and commit until the
+    run ends."""
+    answers: dict[str, bool] = {}
+
+    def is_over(claimant: str) -> bool:
+        if claimant not in answers:
+            answers[claimant] = _ask(ti, claimant)
+        return answers[claimant]
+
+    return is_over
+
+
+def _ask(ti: Any, claimant: str) -> bool:
+    parts = claimant.rsplit("|", 2)
+    dag_id, _, run_id = parts[0].partition("|")
+    if len(parts) != 3 or not run_id:
+        return False
+    task_id, map_index = parts[1], int(parts[2])
+    try:
+        if ti.get_dagrun_state(dag_id, run_id) in _RUN_OVER:
+            return True
+        states = ti.get_task_states(dag_id, run_ids=[run_id], task_ids=[task_id])
+    except Exception as exc:
+        detail = getattr(getattr(exc, "error", None), "detail", None)
+        # The run was deleted, and its tasks with it.
+        if isinstance(detail, dict) and detail.get("status_code") == _NOT_FOUND:
+            return True
+        raise
+    name = task_id if map_index < 0 else f"{task_id}_{map_index}"
+    return (states.get(run_id) or {}).get(name) in _TASK_OVER

@@ -164,7 +164,7 @@ class LogIdentity:
         the beginning, so everything after an existing record exists."""
         witness, space = self.witness, self.scope.space
         asked: list[tuple[list[str], Any, int]] = []
-        if not isinstance(witness, StoredRecordLookup):
+        if witness is None or not isinstance(witness, StoredRecordLookup):
             return {}
         for keys in self._stores(ranges):
             read = [key for key in keys if key in known and ranges[key][0] < ranges[key][1]]

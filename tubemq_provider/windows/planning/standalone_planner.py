@@ -8,11 +8,12 @@ airflow or pyspark.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property, partial
-from typing import Any, Protocol
+from typing import Any
 
 from tubemq_client.errors import ConfigError
 from tubemq_client.model import Anchor
@@ -51,69 +52,59 @@ Range = tuple[int, int]
 Words = Mapping[str, int | str]
 
 
-class StandalonePlanner(Protocol):
-    """Planner of a window that depends on no other: `TimePlanner` or `ExplicitPlanner`."""
+class StandalonePlanner(ABC):
+    """Base of planners of a window that depends on no other; compares a plan with the present
+    logs. Boundaries, and windows that are published, matter to windows of time only."""
 
     scope: WindowScope
     policies: Policies
+    ends: EndsLookup
+    witness: RecordLookup | None
 
     @property
+    @abstractmethod
     def kind(self) -> WindowKind:
         """Kind of the planned window: time or explicit."""
 
     @property
     def window_id(self) -> str | None:
-        """Id of the window, if it is known before planning."""
+        """Id of the window; None if it is the hash of the ranges, known only after planning."""
+        return None
 
     @property
     def interval(self) -> Interval | None:
         """Start and end of a time window; None for an explicit one."""
+        return None
 
-    def compare(self, published: PublishedWindows) -> None:
+    def compare(self, published: PublishedWindows) -> None:  # noqa: B027 - only boundaries need it
         """Use the published windows, whose plans have the offsets of their boundaries."""
 
-    def keep_boundaries(self, plan: WindowPlan) -> None:
+    def keep_boundaries(self, plan: WindowPlan) -> None:  # noqa: B027 - only boundaries need it
         """Raise `StoreConflict` unless `plan`, right before it is published, still has the offsets
         of its fixed boundaries. Boundaries that were lost are fixed again."""
 
-    def refuse_overtaken(self, plan: WindowPlan) -> None:
+    def refuse_overtaken(self, plan: WindowPlan) -> None:  # noqa: B027 - only boundaries need it
         """Raise `StoreConflict` if windows that were published meanwhile meet `plan` at other
         offsets."""
 
-    def begin_epoch(self, earlier: EarlierEpochs) -> None:
-        """Begin the scope's epoch after the earlier ones, where a user has set it."""
+    def begin_epoch(self, earlier: EarlierEpochs) -> None:  # noqa: B027 - only boundaries need it
+        """Begin the scope's epoch after the earlier ones, where a user has set it. A user's ranges
+        apply to every epoch."""
 
     def has_neighbour(self) -> bool:
         """Return True if an adjacent window of the same scope is known to have been planned."""
+        return False
 
-    def confirm(self) -> None:
+    def confirm(self) -> None:  # noqa: B027 - only boundaries need it
         """Raise `WindowError` if the request contradicts fixed boundaries."""
 
+    @abstractmethod
     def stands(self, plan: WindowPlan) -> bool:
         """Return True if a stored plan that was never published may still be used."""
 
+    @abstractmethod
     def plan(self) -> WindowPlan:
         """Return the plan. A later call may return another one."""
-
-    def recognise(self, plan: WindowPlan, *, again: bool = False) -> None:
-        """Raise `LogReplaced` unless the logs are the plan's. `again`: use no cached answer."""
-
-
-class _Standalone:
-    """Base of both planners: compares a plan with the present logs."""
-
-    scope: WindowScope
-    ends: EndsLookup
-    witness: RecordLookup | None
-
-    def compare(self, published: PublishedWindows) -> None:
-        """Do nothing: published windows do not matter here."""
-
-    def keep_boundaries(self, plan: WindowPlan) -> None:
-        """Do nothing: there are no boundaries."""
-
-    def refuse_overtaken(self, plan: WindowPlan) -> None:
-        """Do nothing: there are no adjacent windows."""
 
     def recognise(self, plan: WindowPlan, *, again: bool = False) -> None:
         """Raise `LogReplaced` unless the logs are those that the plan was made for.
@@ -139,7 +130,7 @@ class _Standalone:
 
 
 @dataclass
-class TimePlanner(_Standalone):
+class TimePlanner(StandalonePlanner):
     """Planner of the time window `[start, end)`, independent of the cursor."""
 
     scope: WindowScope
@@ -509,7 +500,7 @@ class TimePlanner(_Standalone):
 
 
 @dataclass
-class ExplicitPlanner(_Standalone):
+class ExplicitPlanner(StandalonePlanner):
     """Planner of a user's ranges: `starting` and `ending` by partition key, offsets or keywords.
 
     Offsets are used unchanged; ``"earliest"`` and ``"stable"`` are resolved when planned.
@@ -536,26 +527,6 @@ class ExplicitPlanner(_Standalone):
     def kind(self) -> WindowKind:
         """Kind of the planned window."""
         return WindowKind.EXPLICIT
-
-    @property
-    def window_id(self) -> None:
-        """Always None: the id is the hash of the ranges, known only after planning."""
-        return
-
-    @property
-    def interval(self) -> None:
-        """Always None: an explicit window has no interval."""
-        return
-
-    def begin_epoch(self, earlier: EarlierEpochs) -> None:
-        """Do nothing: the user's ranges apply to every epoch."""
-
-    def has_neighbour(self) -> bool:
-        """Return False: explicit windows have no order."""
-        return False
-
-    def confirm(self) -> None:
-        """Do nothing: there are no boundaries."""
 
     def stands(self, plan: WindowPlan) -> bool:
         """Return True if the plan of an earlier try has the requested offsets, which the user may

@@ -8,29 +8,19 @@ commit events name it, and the epochs that have ended. Read-only.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
 
 from tubemq_provider.windows.cursor import epoch_of, present_epoch
 from tubemq_provider.windows.protocols import Document, OffsetStore
 
 __all__ = [
-    "EventOnlyStore",
     "StoredProgress",
     "recent_events",
     "stored_epoch",
     "stored_epoch_source",
     "stored_progress",
 ]
-
-
-@runtime_checkable
-class EventOnlyStore(Protocol):
-    """An `OffsetStore` that can read its newest commit events without the older ones."""
-
-    def recent_events(self) -> Iterable[Document]:
-        """Return newest commit events, with a position or without, newest first. It need not
-        return all."""
 
 
 class StoredProgress(NamedTuple):
@@ -45,8 +35,11 @@ class StoredProgress(NamedTuple):
 
 
 def recent_events(store: OffsetStore) -> Iterable[Document]:
-    """Return the newest commit events of a `EventOnlyStore`; empty for other stores."""
-    return store.recent_events() if isinstance(store, EventOnlyStore) else ()
+    """Return newest commit events, with a position or without, newest first.
+
+    Empty for a store that cannot read them without the older ones: it has no `recent_events`."""
+    read: Callable[[], Iterable[Document]] | None = getattr(store, "recent_events", None)
+    return () if read is None else read()
 
 
 def stored_epoch(store: OffsetStore, *, chained: bool = True) -> str:
@@ -81,6 +74,6 @@ def _newest_events(store: OffsetStore, *, chained: bool) -> tuple[Document | Non
             event = recent
             break
         standing.append(recent)
-    if event is None and (chained or not isinstance(store, EventOnlyStore)):
+    if event is None and (chained or not hasattr(store, "recent_events")):
         event = store.newest_position()
     return event, standing

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from tubemq_provider.windows.plan import WindowKind
-from tubemq_provider.windows.protocols import ClaimStore, OffsetStore
+from tubemq_provider.windows.protocols import OffsetStore
 from tubemq_provider.windows.run._base import Planner
 from tubemq_provider.windows.run.claimed_run import ClaimedRun
 from tubemq_provider.windows.run.cursor_run import CursorRun
@@ -25,7 +25,9 @@ _RUNS: Final[dict[WindowKind, type[WindowRun]]] = {
 
 
 def window_run(planner: Planner, store: OffsetStore, *others: Any, **options: Any) -> WindowRun:
-    """Return a run of the kind that planner and store allow. Arguments as for `WindowRun`."""
-    if planner.kind is WindowKind.CURSOR and isinstance(store, ClaimStore):
+    """Return a run of the kind that planner and store allow. Arguments as for `WindowRun`.
+
+    A store that can `change_cursor` is a `ClaimStore`."""
+    if planner.kind is WindowKind.CURSOR and hasattr(store, "change_cursor"):
         return ClaimedRun(planner, store, *others, **options)
     return _RUNS[planner.kind](planner, store, *others, **options)

@@ -21,9 +21,22 @@ def judged(traces: Iterable[dict[str, Any]]) -> list[str]:
     if not BINARY.exists():
         pytest.skip("the model is not built here; `make model` builds it, and needs cargo")
     with tempfile.TemporaryFile("w+") as lines:  # thousands of traces are hundreds of megabytes
-        lines.writelines(json.dumps(trace) + "\n" for trace in traces)
+        lines.writelines(json.dumps(_with_changes(trace)) + "\n" for trace in traces)
         lines.seek(0)
         done = subprocess.run(
             [BINARY, "accept"], stdin=lines, capture_output=True, text=True, check=True, timeout=900
         )
     return done.stdout.splitlines()
+
+
+def _with_changes(trace: dict[str, Any]) -> dict[str, Any]:
+    """Return `trace` with only those parts after each action that differ from the ones before it,
+    as the model reads them: a part that is gone is null."""
+    actions, before = [], dict[str, Any]()
+    for action in trace["actions"]:
+        after = action["after"]
+        changes = {name: part for name, part in after.items() if part != before.get(name)}
+        changes.update((name, None) for name in before.keys() - after)
+        actions.append({**action, "after": changes})
+        before = after
+    return {**trace, "actions": actions}

@@ -13,6 +13,7 @@ from tests.provider.windows.exploration import MakeRun
 from tests.provider.windows.model.player import LogEngine, TidySink
 from tests.provider.windows.world import ENTRY, MemorySink, Record
 from tubemq_provider.windows.cursor import Cursor, Position
+from tubemq_provider.windows.errors import SinkHistoryLost
 from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.planning.claims import ClaimBook
 from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
@@ -177,6 +178,15 @@ class JoinedForgotten(CursorRun):
         yield from super()._load()
 
 
+class AgedWindowMissed(CursorRun):
+    def _follow_markers(self) -> Iterator[str]:
+        now = self._now
+        listed, position = now.listed, now.position
+        if listed is not None and position and not listed.issuperset(range(1, position.seq + 1)):
+            raise SinkHistoryLost("a window before the position is missing")
+        yield from super()._follow_markers()
+
+
 class ClaimsOverwritten(ClaimedRun):
     def _change(self, change: Change) -> ClaimBook:
         book = change(self._known())
@@ -331,6 +341,7 @@ PLANTED: Mapping[str, Planted] = {
     "JoinsAtItsEnd": Planted(planner_type=PlannerThatJoinsLate),
     "CapForgotten": Planted(engine_type=CappedEngine, planner_type=UncappedPlanner),
     "StopsEarly": Planted(engine_type=EngineThatStops),
+    "AgedWindowMissed": Planted(AgedWindowMissed),
     "ClaimsOverwritten": Planted(ClaimsOverwritten, claims=True),
     "DeadClaimCounts": Planted(DeadClaimCounts, claims=True),
     "AdoptedAnew": Planted(AdoptedAnew, claims=True),

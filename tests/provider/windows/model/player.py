@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import json
+import operator
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -209,6 +210,8 @@ class Player:
         self.tries: dict[tuple[int, bool], Try] = {}
         self.attempts = 0
         self.damaged = False
+        self._windows: list[tuple[Marker, list[Record]]] = []
+        self._lake: dict[str, dict[str, Any]] = {}
 
     # -- actions ------------------------------------------------------------------------------
 
@@ -280,11 +283,10 @@ class Player:
         return claimant == "" or claimant in self.over | self.succeeded
 
     def step(self, task: int, *, zombie: bool) -> str:
-        before = set(self.lake())
-        try:
-            return self._step(task, zombie=zombie)
-        finally:
-            self.published += sorted(set(self.lake()) - before)
+        before = self.lake()
+        point = self._step(task, zombie=zombie)
+        self.published += sorted(set(self.lake()).difference(before))
+        return point
 
     def _step(self, task: int, *, zombie: bool) -> str:
         actor = self.tries[task, zombie]
@@ -357,27 +359,31 @@ class Player:
     # -- what everybody can see ---------------------------------------------------------------
 
     def seen(self) -> dict[str, Any]:
+        """Return what stores and sink have. Parts that have not changed are the same objects."""
         journal = self.journal
-        events = [json.loads(event)["position"] for event in journal.events[-1:]]
-        cursor = json.loads(journal.cursor) if journal.cursor else None
-        plans = {str(plan["seq"]): plan for plan in map(_stored_plan, journal.plans.values())}
-        claims = {"claims": _claims(cursor)} if self.claims and cursor else {}
+        claims = {"claims": _claims(journal.cursor)} if self.claims and journal.cursor else {}
         return {
             **claims,
-            "cursor": _position(cursor),
-            "event": _position(events[0] if events else None),
-            "plans": plans,
-            "task_plans": {task: _stored_plan(text) for task, text in journal.task_plans.items()},
-            "lake": {str(seq): window for seq, window in self.lake().items()},
+            "cursor": _stored_cursor(journal.cursor),
+            "event": _accepted(journal.events[-1] if journal.events else None),
+            "plans": _stored_plans(tuple(journal.plans.values())),
+            "task_plans": _task_plans(tuple(journal.task_plans.items())),
+            "lake": self._stored_windows(),
         }
 
-    def lake(self) -> dict[int, dict[str, Any]]:
-        """Return the windows that readers of the sink see, by number."""
-        found = {}
-        for marker, records in self.sink.windows.values():
-            window = _plan(marker.plan)
-            found[window["seq"]] = {**window, "records": sorted(number for _, number in records)}
-        return found
+    def lake(self) -> list[int]:
+        """Return the numbers of the windows that readers of the sink see."""
+        return [window["seq"] for window in self._stored_windows().values()]
+
+    def _stored_windows(self) -> dict[str, dict[str, Any]]:
+        windows = list(self.sink.windows.values())
+        if len(windows) != len(self._windows) or any(map(operator.is_not, windows, self._windows)):
+            self._windows, self._lake = windows, {}
+            for marker, records in windows:
+                window = _plan(marker.plan)
+                window["records"] = sorted(number for _, number in records)
+                self._lake[str(window["seq"])] = window
+        return self._lake
 
     def window_id(self, seq: int) -> str:
         return cursor_window_id(seq, self.scope.scope_hash)
@@ -387,13 +393,37 @@ def _offsets(offsets: Mapping[str, int]) -> dict[str, int]:
     return {str(KEYS.index(key)): offset // ENTRY for key, offset in offsets.items()}
 
 
-def _position(document: Document | None) -> dict[str, Any] | None:
-    if document is None:
-        return None
+def _position(document: Document) -> dict[str, Any]:
     return {"seq": document["seq"], "next": _offsets(document["next"])}
 
 
-def _claims(document: Document) -> dict[str, Any]:
+# A history shows each stored text many times, so each is read once.
+
+
+@lru_cache(maxsize=1_000)
+def _stored_cursor(text: str | None) -> dict[str, Any] | None:
+    return _position(json.loads(text)) if text else None
+
+
+@lru_cache(maxsize=1_000)
+def _accepted(event: str | None) -> dict[str, Any] | None:
+    """Return the position that a commit event tells."""
+    return _position(json.loads(event)["position"]) if event else None
+
+
+@lru_cache(maxsize=1_000)
+def _stored_plans(texts: tuple[str, ...]) -> dict[str, Any]:
+    return {str(plan["seq"]): plan for plan in map(_stored_plan, texts)}
+
+
+@lru_cache(maxsize=1_000)
+def _task_plans(texts: tuple[tuple[str, str], ...]) -> dict[str, Any]:
+    return {task: _stored_plan(text) for task, text in texts}
+
+
+@lru_cache(maxsize=1_000)
+def _claims(cursor: str) -> dict[str, Any]:
+    document = json.loads(cursor)
     pending = {}
     for claim in document["pending"].values():
         plan = _stored_plan(json.dumps(claim["plan"]))
@@ -409,7 +439,6 @@ def _claims(document: Document) -> dict[str, Any]:
 
 @lru_cache(maxsize=1_000)
 def _stored_plan(text: str) -> dict[str, Any]:
-    """Return what a stored plan says; a text is read once, since a history shows it many times."""
     return _plan(WindowPlan.from_document(json.loads(text), where="a plan of the history"))
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -17,7 +17,7 @@ from typing import Any
 from tests.provider.windows.changing_worlds import EPOCH, HOUR, OfHours, hour
 from tests.provider.windows.exploration import FencedError
 from tests.provider.windows.model.player import KEYS, Log, LogEngine, TidySink, TryStore
-from tests.provider.windows.world import ENTRY, TOPIC, MemoryBook
+from tests.provider.windows.world import ENTRY, TOPIC, MemoryBook, Record
 from tubemq_client.errors import DataLoss
 from tubemq_provider.offsets.memory import MemoryJournal
 from tubemq_provider.windows.canonical import rfc3339
@@ -26,7 +26,7 @@ from tubemq_provider.windows.plan import WindowScope
 from tubemq_provider.windows.planning.boundary_book import ScopeBook
 from tubemq_provider.windows.planning.instants import Resolved
 from tubemq_provider.windows.planning.overlaps import interval_of
-from tubemq_provider.windows.protocols import Document
+from tubemq_provider.windows.protocols import Document, Marker
 from tubemq_provider.windows.run.kinds import window_run
 from tubemq_provider.windows.run.steps import WindowRun
 
@@ -108,6 +108,11 @@ class TimeRecorder:
         self.attempts = 0
         self.busy: list[int] = []
         self.actions: list[Action] = []
+        self._hours: dict[str, int] = {}
+        self._parts: dict[str, Any] = {"fixed": {}, "lake": {}, "accepted": []}
+        self._book_of_parts: dict[str, Document] = {}
+        self._windows_of_parts: list[tuple[str, tuple[Marker, list[Record]]]] = []
+        self._events_of_parts: tuple[str, ...] = ()
 
     def trace(self) -> dict[str, Any]:
         """Return the history of a seed, as the model reads it."""
@@ -298,29 +303,44 @@ class TimeRecorder:
         return next(name for name in self.sink.windows if self._hour(name) == number)
 
     def _hour(self, window_id: str) -> int:
-        found = interval_of(window_id, self.scope.scope_hash)
-        assert found is not None
-        return (found[0] - EPOCH) // HOUR
+        number = self._hours.get(window_id)
+        if number is None:
+            interval = interval_of(window_id, self.scope.scope_hash)
+            assert interval is not None
+            number = self._hours[window_id] = (interval[0] - EPOCH) // HOUR
+        return number
 
     def lake(self) -> list[int]:
         return sorted(self._hour(name) for name in self.sink.windows)
 
     def seen(self) -> dict[str, Any]:
-        book = ScopeBook(self.book, self.scope)
-        lake = {}
-        for name, (marker, records) in self.sink.windows.items():
-            ranges = marker.plan.ranges
-            lake[str(self._hour(name))] = {
-                "start": _offsets({key: low for key, (low, _) in ranges.items()}),
-                "end": _offsets({key: high for key, (_, high) in ranges.items()}),
-                "records": sorted(number for _, number in records),
+        """Return what everybody can see. Parts that have not changed are the same objects."""
+        if self.book.fixed != self._book_of_parts:
+            book = ScopeBook(self.book, self.scope)
+            hours = {(at - EPOCH) // HOUR: book.at(at) for at in book.instants()}
+            self._parts["fixed"] = {str(number): _offsets(at) for number, at in hours.items()}
+            self._book_of_parts = dict(self.book.fixed)
+        windows = list(self.sink.windows.items())
+        if windows != self._windows_of_parts:
+            self._parts["lake"] = {
+                str(self._hour(name)): _window(marker, records)
+                for name, (marker, records) in windows
             }
-        accepted = {self._hour(json.loads(event)["window_id"]) for event in self.journal.events}
-        return {
-            "fixed": {str((at - EPOCH) // HOUR): _offsets(book.at(at)) for at in book.instants()},
-            "lake": lake,
-            "accepted": sorted(accepted),
-        }
+            self._windows_of_parts = windows
+        if (accepted := tuple(self.journal.events)) != self._events_of_parts:
+            named = (json.loads(event)["window_id"] for event in accepted)
+            self._parts["accepted"] = sorted(set(map(self._hour, named)))
+            self._events_of_parts = accepted
+        return dict(self._parts)
+
+
+def _window(marker: Marker, records: Sequence[Record]) -> dict[str, Any]:
+    ranges = marker.plan.ranges
+    return {
+        "start": _offsets({key: low for key, (low, _) in ranges.items()}),
+        "end": _offsets({key: high for key, (_, high) in ranges.items()}),
+        "records": sorted(number for _, number in records),
+    }
 
 
 def _kind(error: Exception) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tubemq_provider.triggers._watch import Backoff, LagWatch
+from tubemq_provider.triggers._firing import Backoff, LagWatch
 
 AT_START = {"1:0": 0}
 FURTHER = {"1:0": 28}
