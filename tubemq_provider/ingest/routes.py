@@ -103,14 +103,32 @@ def parse_routes(
         routes += [] if route is None else [route]
     if problems:
         raise ConfigError(problems, subject="routes")
-    return RouteSet(
-        str(name),
-        tuple(routes),
-        str(by),
-        format_,
-        str(document.get("unrouted", "fail")),
-        on_failure,
-    )
+    unrouted = str(document.get("unrouted", "fail"))
+    route_set = RouteSet(str(name), tuple(routes), str(by), format_, unrouted, on_failure)
+    if problems := _problems_of_places(route_set):
+        raise ConfigError(problems, subject="routes")
+    return route_set
+
+
+def _problems_of_places(routes: RouteSet) -> list[str]:
+    """Return the problems of addresses that are known before a record is read."""
+    problems, known = [], dict[str, tuple[str, str]]()
+    patterns = routes.patterns
+    for index, route in enumerate(routes.routes):
+        if patterns.longest[index] is not None:
+            if any(sign in route.pattern for sign in "*?["):
+                continue
+            if patterns.route_of(route.pattern) != index:
+                problems.append(f"{route.pattern!r}: {patterns.refusal(route.pattern)}")
+                continue
+        address = routes.address_of(route, route.pattern)
+        other, there = known.setdefault(address.casefold(), (route.pattern, address))
+        if there != address:
+            problems.append(
+                f"{route.pattern!r}: its sink is that of {other!r} in other letters, which some "
+                "file systems and databases do not tell apart"
+            )
+    return problems
 
 
 def _document(option: str | Mapping[str, Any]) -> Mapping[str, Any]:

@@ -324,3 +324,118 @@ def test_a_column_that_is_no_text_is_refused_before_anything_is_read(
     with pytest.raises(ConfigError, match="is none of topic, partition"):
         topic.run("t1")
     assert topic.read == 0
+
+
+UNFIT = ["", "a_x2f_b", "_x2f/", "é" * 41, "x" * 201, "tubemq_windows"]
+"""Values that cannot stand in an address, each with a record beside one that can."""
+
+
+def unfit_topic(tmp_path: Path, **members: Any) -> Topic:
+    tables = {"*": f"{tmp_path}/t/{{stream_id}}"}
+    topic = Topic(tmp_path / "home", {"name": "n", "tables": tables, **members})
+    for stream in ["/x2f_", *UNFIT, "Orders", "orders", "\x07", None]:
+        topic.add("1:0", stream, str(stream).encode())
+    return topic
+
+
+def test_values_that_cannot_stand_in_an_address_are_named_in_one_error(tmp_path: Path) -> None:
+    topic = unfit_topic(tmp_path)
+    topic.add("1:0", "x" * 201, b"again")
+    with pytest.raises(ConfigError) as error:
+        topic.run("t1")
+    long = f"'{'x' * 60}'… (201 characters)"
+    where = "cannot stand in an address of route '*': it"
+    assert [problem.split(": add")[0] for problem in error.value.problems] == [
+        f"stream_id '' {where} is empty (1 so far)",
+        f"stream_id 'a_x2f_b' {where} would give the place of another value (1 so far)",
+        f"stream_id '_x2f/' {where} would give the place of another value (1 so far)",
+        f"stream_id '{'é' * 41}' {where} has 205 characters there, more than 200 (1 so far)",
+        f"stream_id {long} {where} has 201 characters there, more than 200 (2 so far)",
+        "3 other values, with 3 records",
+    ]
+    assert "unrouted='quarantine'" in str(error.value)
+
+
+@pytest.mark.parametrize("on_failure", ["fail", "isolate"])
+def test_values_that_cannot_stand_in_an_address_are_set_aside_with_the_reason(
+    tmp_path: Path, on_failure: str
+) -> None:
+    """Through a kill, and when one of two values in other letters came in an earlier window."""
+    topic = unfit_topic(tmp_path, unrouted="quarantine", on_route_failure=on_failure)
+    with pytest.raises(Died):
+        topic.run("t1", DieAtPublished())
+    result = topic.run("t1")
+    assert (result.corrupt, result.total, len(result.tables)) == (len(UNFIT) + 2, 3, 3)
+    for stream, place in (("/x2f_", "_x2f_x2f_"), ("Orders", "Orders"), ("\x07", "_x7_")):
+        assert values_in(tmp_path / "t" / place) == {stream.encode(): 1}
+    topic.add("1:0", "orders", b"later")
+    topic.add("1:0", "Orders", b"more")
+    result = topic.run("t2")
+    assert (result.corrupt, result.total) == (1, 1)
+    home = sink_for(tmp_path / "home")
+    reasons = [
+        reason
+        for window_id in sorted(home.window_ids())
+        for marker in [home.marker(window_id)]
+        if marker is not None
+        for table in home.quarantined(marker)
+        for reason in table["reason"].to_pylist()
+    ]
+    assert sum("t/Orders in other letters" in reason for reason in reasons) == 2
+    assert sum("no route takes records with stream_id None" in reason for reason in reasons) == 1
+    assert max(map(len, reasons)) < 300
+
+
+class DieAtPublished(Never):
+    """Observer that ends the run when a first table is published."""
+
+    def at(self, step: Any, point: str) -> None:
+        if point.endswith(": published"):
+            raise Died
+
+
+def test_the_next_route_takes_values_that_cannot_stand_in_an_address(tmp_path: Path) -> None:
+    topic = unfit_topic(tmp_path)
+    topic.routes["tables"]["?*"] = f"{tmp_path}/rest"
+    topic.logs["1:0"] = [("x" * 300, b"1"), ("a_x2f_b", b"2"), ("fits", b"3")]
+    topic.run("t1")
+    assert values_in(tmp_path / "rest") == {b"1": 1, b"2": 1}
+    assert values_in(tmp_path / "t" / "fits") == {b"3": 1}
+
+
+def test_a_value_that_leads_to_another_sink_is_set_aside(tmp_path: Path) -> None:
+    """To that of the whole window, or of a route that treats records otherwise."""
+    decode = {"format": "json", "schema": "id bigint"}
+    topic = unfit_topic(tmp_path, unrouted="quarantine")
+    topic.home = tmp_path / "t" / "home"
+    topic.routes["tables"]["own"] = {"sink": f"{tmp_path}/t/typed", "decode": decode}
+    topic.logs["1:0"] = [("home", b"1"), ("typed", b"2"), ("own", b'{"id": 3}'), ("Home", b"4")]
+    result = topic.run("t1")
+    assert (result.corrupt, result.total) == (3, 1)
+
+
+def test_routes_that_lead_to_one_place_are_refused_before_anything_is_read() -> None:
+    with pytest.raises(ConfigError) as error:
+        parse_routes(
+            {
+                "name": "n",
+                "tables": {
+                    "Orders": "/t/{stream_id}",
+                    "orders": "/t/{stream_id}",
+                    "a": "/t/ORDERS",
+                    "a_x2f_b": "/t/{stream_id}",
+                    "*": "/t/{stream_id}",
+                },
+            }
+        )
+    text = str(error.value)
+    assert len(error.value.problems) == 3
+    for pattern in ("'orders'", "'a'"):
+        assert f"{pattern}: its sink is that of 'Orders' in other letters" in text
+    assert "'a_x2f_b': stream_id 'a_x2f_b' cannot stand in an address" in text
+
+
+def test_a_value_longer_than_a_database_takes_falls_to_the_next_route() -> None:
+    tables = {"*": "postgresql://h/d?table=in_{stream_id}", "?*": "postgresql://h/d?table=rest"}
+    routes = parse_routes({"name": "n", "tables": tables})
+    assert [routes.patterns.route_of("x" * length) for length in (60, 61)] == [0, 1]
