@@ -311,4 +311,4 @@ def decoder_of(route: Route, columns: ColumnSet) -> RowDecoder | None:
     if route.decode is None:
         return None
     where = f"{route.pattern!r}: "
-    return window_decoder(route.decode, columns, subject="routes", where=where)
+    return window_decoder(route.decode, columns, route.following, subject="routes", where=where)

@@ -179,8 +179,8 @@ class Division:
         except ValueError:
             return None
         if isinstance(parsed, Notice):
-            if parsed.table is None:
-                return NOWHERE
+            if parsed.table is None:  # DDL is of some table, and nothing may pass it over
+                return None if parsed.kind in ("ddl", "truncate") else NOWHERE
             database, _, table = parsed.table.partition(".")
             return database if self.by == "_database" else table or database
         change = parsed[0]

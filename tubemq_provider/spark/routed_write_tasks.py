@@ -383,7 +383,9 @@ class _Tables:
             return None
         if fresh or key not in self._decoders:  # each counts its own notices
             spec = DecodeSpec.parse(text)
-            self._decoders[key] = window_decoder(spec, self.columns, subject="routes")
+            self._decoders[key] = window_decoder(
+                spec, self.columns, self.order.routes[route].follows(), subject="routes"
+            )
         return self._decoders[key]
 
     def _opener(

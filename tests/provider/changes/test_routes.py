@@ -19,7 +19,7 @@ from deltalake import DeltaTable
 from tests.provider.changes.history import SCHEMA, Database, LogBatch
 from tests.provider.changes.test_followed_tables import DieAfter, Died, Never
 from tests.provider.windows.fake_reader import TOPIC, FakeStats, ends_of
-from tubemq_client.errors import ConfigError
+from tubemq_client.errors import ConfigError, CorruptRecord
 from tubemq_client.model import INDEX_ENTRY_BYTES, CorruptRecords, OffsetRange
 from tubemq_provider.engines.routed import RoutedEngine
 from tubemq_provider.ingest.made_good import MakeGood
@@ -28,7 +28,7 @@ from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
 from tubemq_provider.sinks.factory import sink_for
 from tubemq_provider.sinks.read import read_windows
 from tubemq_provider.sinks.routed import Route, RoutedSink
-from tubemq_provider.windows.errors import CountMismatch, SinkHistoryLost
+from tubemq_provider.windows.errors import CountMismatch, SinkHistoryLost, TableAltered
 from tubemq_provider.windows.plan import WindowPlan, WindowScope
 from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
 from tubemq_provider.windows.policies import Policies
@@ -439,3 +439,45 @@ def test_a_value_longer_than_a_database_takes_falls_to_the_next_route() -> None:
     tables = {"*": "postgresql://h/d?table=in_{stream_id}", "?*": "postgresql://h/d?table=rest"}
     routes = parse_routes({"name": "n", "tables": tables})
     assert [routes.patterns.route_of("x" * length) for length in (60, 61)] == [0, 1]
+
+
+def test_a_record_without_a_key_is_set_aside_as_a_bad_one(tmp_path: Path) -> None:
+    decode = {"format": "json", "schema": "id bigint, name string"}
+    table = {"sink": f"delta:{tmp_path}/a", "decode": decode, "apply": "upsert", "key": ["id"]}
+    topic = Topic(tmp_path / "home", {"name": "n", "tables": {"a": table}})
+    topic.add("1:0", "a", b'{"id": 1, "name": "x"}')
+    topic.add("1:0", "a", b'{"name": "y"}')
+    with pytest.raises(CorruptRecord, match=r"no value in 'id', which is of the key.*quarantine"):
+        topic.run("t1")
+    result = topic.run("t1", corrupt="quarantine")
+    assert (result.total, result.corrupt) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("format_", "body"),
+    [
+        ("canal", {"type": "ALTER", "isDdl": True, "sql": "ALTER …", "database": "", "table": ""}),
+        ("debezium", {"ddl": "ALTER …", "source": {}}),
+    ],
+)
+def test_ddl_that_names_no_table_is_no_heartbeat(tmp_path: Path, format_: str, body: Any) -> None:
+    decode = {"format": format_, "schema": SCHEMA}
+    tables = {"*": {"sink": f"{tmp_path}/a", "decode": decode}}
+    routes: Any = {"name": "n", "by": "_table", "format": format_, "tables": tables}
+    topic = Topic(tmp_path / "home", routes)
+    topic.add("1:0", None, json.dumps(body).encode())
+    with pytest.raises(ConfigError, match="no route takes records with _table None"):
+        topic.run("t1")
+    topic.routes = {**routes, "unrouted": "quarantine"}
+    assert topic.run("t1").corrupt == 1
+
+
+def test_a_new_schema_of_goldengate_is_of_the_table_that_it_names(tmp_path: Path) -> None:
+    decode = {"format": "ogg", "schema": SCHEMA}
+    routes: Any = {"name": "n", "by": "_table", "format": "ogg", "tables": {
+        "goods": {"sink": f"{tmp_path}/a", "decode": decode}}}  # fmt: skip
+    topic = Topic(tmp_path / "home", routes)
+    topic.add("1:0", None, b'{"$schema": "http://json-schema.org/draft-04/schema#",'
+                           b' "title": "SHOP.goods", "definitions": {}}')  # fmt: skip
+    with pytest.raises(TableAltered, match=r"SHOP\.goods was altered"):
+        topic.run("t1")
