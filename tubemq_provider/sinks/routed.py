@@ -79,6 +79,11 @@ class Route:
     options: Mapping[str, Any] = field(default_factory=dict)
     conn_id: str | None = None
 
+    @property
+    def treatment(self) -> tuple[Any, ...]:
+        """All but pattern and sink; routes that lead to one sink have the same."""
+        return self.decode, self.following, self.conn_id, dict(self.options)
+
 
 @dataclass(frozen=True, slots=True)
 class RouteSet:
@@ -330,6 +335,13 @@ class RoutedSink(Sink):
             return self._joined(there, route, value)
         sink = self._sink(route, address)
         own = plan.for_sink(f"{self.identity}>{sink.identity}")
+        for other in tables.values():
+            if other.plan.window_id == own.window_id:  # the second would find the window there
+                raise ConfigError(
+                    f"{_shown(address)} and {_shown(other.address)} are one sink in two spellings; "
+                    "write its address alike in all routes",
+                    subject="routes",
+                )
         self._windows.setdefault(plan.window_id, {})[own.window_id] = sink
         tables[address] = table = TableStaging(own, address, [value], sink)
         return table
@@ -338,7 +350,7 @@ class RoutedSink(Sink):
         """Return what has the place of an address in which a value stands, or None."""
         for other in self.routes.routes:
             if not self._named(other) and other.sink.casefold() == address.casefold():
-                if other.sink == address and _treatment(other) == _treatment(route):
+                if other.sink == address and other.treatment == route.treatment:
                     return None
                 return f"is the table of route {other.pattern!r}"
         if self._open(route, address).identity.casefold() == self.home.identity.casefold():
@@ -355,10 +367,10 @@ class RoutedSink(Sink):
 
     def _joined(self, table: TableStaging, route: Route, value: str) -> TableStaging:
         first, _ = self._sinks[table.address]
-        if _treatment(first) != _treatment(route):
+        if first.treatment != route.treatment:
             raise ConfigError(
                 f"routes {first.pattern!r} and {route.pattern!r} lead to one sink, "
-                f"{_shown(table.address)}, and decode or apply records differently",
+                f"{_shown(table.address)}, and their other members differ",
                 subject="routes",
             )
         if value not in table.values:
@@ -660,11 +672,6 @@ def _shown(address: str) -> str:
 def _place_key(address: str) -> str:
     """Return the key of an address among `PLACES`, the same for all letters' cases."""
     return hashlib.sha256(_shown(address).casefold().encode()).hexdigest()[:32]
-
-
-def _treatment(route: Route) -> tuple[Any, Any]:
-    """Return how a route treats records; two that lead to one sink treat them alike."""
-    return route.decode, route.following
 
 
 def _entry_of(table: TableStaging) -> dict[str, Any]:

@@ -423,15 +423,21 @@ def test_routes_that_lead_to_one_place_are_refused_before_anything_is_read() -> 
                     "Orders": "/t/{stream_id}",
                     "orders": "/t/{stream_id}",
                     "a": "/t/ORDERS",
+                    "b": "/t/b/",
+                    "c": "/t/b",
+                    "d": {"sink": "/t/b/", "decode": {"format": "json", "schema": "id int"}},
+                    "e": {"sink": "/t/b/", "sink_conn_id": "other"},
                     "a_x2f_b": "/t/{stream_id}",
                     "*": "/t/{stream_id}",
                 },
             }
         )
     text = str(error.value)
-    assert len(error.value.problems) == 3
-    for pattern in ("'orders'", "'a'"):
-        assert f"{pattern}: its sink is that of 'Orders' in other letters" in text
+    assert len(error.value.problems) == 6
+    for pattern, other in (("orders", "Orders"), ("a", "Orders"), ("c", "b")):
+        assert f"{pattern!r}: its sink is that of {other!r} in other letters, or with" in text
+    for pattern in ("d", "e"):
+        assert f"{pattern!r}: its sink is that of 'b', and its other members differ" in text
     assert "'a_x2f_b': stream_id 'a_x2f_b' cannot stand in an address" in text
 
 
@@ -481,3 +487,20 @@ def test_a_new_schema_of_goldengate_is_of_the_table_that_it_names(tmp_path: Path
                            b' "title": "SHOP.goods", "definitions": {}}')  # fmt: skip
     with pytest.raises(TableAltered, match=r"SHOP\.goods was altered"):
         topic.run("t1")
+
+
+def test_two_spellings_of_one_sink_lose_no_records(tmp_path: Path) -> None:
+    """The table would have the window of the first, and seem to have that of the second."""
+    table, other = f"delta:{tmp_path}/a", f"delta:file://{tmp_path}/a"
+    topic = Topic(tmp_path / "home", {"name": "n", "tables": {"a": table, "b": other}})
+    topic.add("1:0", "a", b"1")
+    topic.add("1:0", "b", b"2")
+    with pytest.raises(ConfigError, match="are one sink in two spellings"):
+        topic.run("t1")
+
+
+def test_another_word_than_the_value_in_an_address_is_refused() -> None:
+    """It would be the name of a directory in which all values are."""
+    tables = {"*": "/lake/{streamid}"}
+    with pytest.raises(ConfigError, match=r"'\*': sink: \{streamid\} is not .* as \{stream_id\}"):
+        parse_routes({"name": "n", "tables": tables})
