@@ -577,11 +577,15 @@ class RoutedSink(Sink):
         book = self.home.book(PLACES)
         if book is None:
             return
-        for table in tables:
-            key, address = _place_key(table.address), _shown(table.address)
-            if key in self._places or not self._named(self.route_to(table)):
-                continue
-            self._places[key] = book.fix(key, {"address": address})["address"]
+        named = [table.address for table in tables if self._named(self.route_to(table))]
+        new = {_place_key(each): _shown(each) for each in named}
+        new = {key: address for key, address in new.items() if key not in self._places}
+        if not new:
+            return
+        with ThreadPoolExecutor(self._at_once, "tubemq-routes") as pool:
+            fixed = pool.map(lambda key: book.fix(key, {"address": new[key]}), new)
+            self._places.update(zip(new, (each["address"] for each in fixed), strict=True))
+        for key, address in new.items():
             if self._places[key] != address:
                 raise CountMismatch(
                     f"{address}: another run has just written {self._places[key]}, the same in "

@@ -27,7 +27,7 @@ from tubemq_provider.ingest.routes import parse_routes
 from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
 from tubemq_provider.sinks.factory import sink_for
 from tubemq_provider.sinks.read import read_windows
-from tubemq_provider.sinks.routed import Route, RoutedSink
+from tubemq_provider.sinks.routed import PLACES, Route, RoutedSink, _place_key
 from tubemq_provider.windows.errors import CountMismatch, SinkHistoryLost, TableAltered
 from tubemq_provider.windows.plan import WindowPlan, WindowScope
 from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
@@ -504,3 +504,25 @@ def test_another_word_than_the_value_in_an_address_is_refused() -> None:
     tables = {"*": "/lake/{streamid}"}
     with pytest.raises(ConfigError, match=r"'\*': sink: \{streamid\} is not .* as \{stream_id\}"):
         parse_routes({"name": "n", "tables": tables})
+
+
+def test_of_two_runs_that_give_one_place_at_once_the_second_publishes_nothing(
+    tmp_path: Path,
+) -> None:
+    """The next try finds the address of the first, and sets the records aside."""
+    tables = {"*": f"{tmp_path}/{{stream_id}}"}
+    topic = Topic(tmp_path / "home", {"name": "n", "unrouted": "quarantine", "tables": tables})
+    topic.add("1:0", "orders", b"1")
+
+    class OtherRun(Never):
+        def at(self, step: Any, point: str) -> None:
+            if point == "tables noted":
+                key = _place_key(f"{tmp_path}/orders")
+                book = sink_for(topic.home).book(PLACES)
+                assert book is not None
+                book.fix(key, {"address": f"{tmp_path}/Orders"})
+
+    with pytest.raises(CountMismatch, match="another run has just written"):
+        topic.run("t1", OtherRun())
+    assert not list(tmp_path.rglob("orders/**/*.parquet"))
+    assert topic.run("t1").corrupt == 1
