@@ -32,8 +32,9 @@ from tubemq_provider.ingest.job import IngestJob, Interval
 from tubemq_provider.offsets.file import FileOffsetStore
 from tubemq_provider.offsets.file_claims import FileClaimStore
 from tubemq_provider.offsets.file_timeline import FileTimeline
+from tubemq_provider.rows.routing import escaped
 from tubemq_provider.sinks.factory import sink_for, sink_uri, sink_word
-from tubemq_provider.sinks.routed import Route, RoutedSink, RouteSet, escaped
+from tubemq_provider.sinks.routed import Route, RoutedSink, RouteSet
 from tubemq_provider.sources.rocketmq.space import SPACE as ROCKETMQ
 from tubemq_provider.windows.canonical import sha256_hex
 from tubemq_provider.windows.errors import WindowNotReady, is_final

@@ -99,7 +99,7 @@ class InlineEngine(Engine):
         self._decoder: RowDecoder | None = None
         if decode is not None and not decode.infers:
             self._decoder = window_decoder(
-                decode, available, subject="inline engine"
+                decode, available, following, subject="inline engine"
             )  # validate before reading
         self._corrupt_records = corrupt_records
         self._row_group_bytes = row_group_bytes
@@ -135,7 +135,9 @@ class InlineEngine(Engine):
         location = location_of(staging)
         if self._decode is not None and self._decoder is None:
             spec = infer(self._decode, lambda: self._sample(plan))
-            self._decoder = window_decoder(spec, self._available, subject="inline engine")
+            self._decoder = window_decoder(
+                spec, self._available, self._following, subject="inline engine"
+            )
         if self._decoder is not None:
             self._decoder.notices.clear()
         reducer = None

@@ -118,9 +118,7 @@ class RoutedEngine(Engine):
             self._open_reader(plan) as reader,
             ExitStack() as open_files,
         ):
-            unrouted = Unrouted(
-                self._sink.routes.by, self._sink.routes.unrouted, self._columns, self._corrupt.add
-            )
+            unrouted = Unrouted(self._sink.routes.unrouted, self._columns, self._corrupt.add)
             division = _Division(plan, staging, bad_records, open_files, unrouted)
             self._open_tables(self._sink.expected, division)
             self._sink.refuse_if_all_failed(staging)
@@ -187,17 +185,23 @@ class RoutedEngine(Engine):
             if writer is not None:
                 writer.add(part, division.bad_records)
             else:
-                division.unrouted.add(part, value, wanted=self._sink.takes(value or ""))
+                why = division.refused.get(value or "") or self._sink.routes.patterns.refusal(value)
+                division.unrouted.add(part, value, why, wanted=self._sink.takes(value or ""))
+        division.unrouted.check()
 
     def _open_tables(self, values: Iterable[str], division: _Division) -> None:
         """Open the tables of values that have none yet and that a route takes."""
         plan, routed = division.plan, []
+        known = division.by_value.keys() | division.refused.keys() | {NOWHERE}
         for value in values:
-            if value not in division.by_value and value != NOWHERE and self._sink.takes(value):
+            if value not in known and self._sink.takes(value):
                 route = self._sink.routes.route_of(value)
                 routed += [] if route is None else [(route, value)]
         tables = self._sink.open_tables(division.staging, plan, routed)
         for (route, value), table in zip(routed, tables, strict=True):
+            if isinstance(table, str):
+                division.refused[value] = table
+                continue
             if table.address not in division.writers:
                 writer = _TableWriter(
                     table,
@@ -214,7 +218,7 @@ class RoutedEngine(Engine):
 
 @dataclass(slots=True)
 class _Division:
-    """One ingest: its tables so far, and what was read."""
+    """One ingest: its tables so far, why values have none (`refused`), and what was read."""
 
     plan: WindowPlan
     staging: Staging
@@ -223,6 +227,7 @@ class _Division:
     unrouted: Unrouted
     writers: dict[str, _TableWriter] = field(default_factory=dict)
     by_value: dict[str, _TableWriter] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
     read: dict[str, int] = field(init=False)
     size: int = 0
     gaps: dict[str, list[list[int]]] = field(default_factory=dict)
@@ -306,4 +311,4 @@ def decoder_of(route: Route, columns: ColumnSet) -> RowDecoder | None:
     if route.decode is None:
         return None
     where = f"{route.pattern!r}: "
-    return window_decoder(route.decode, columns, subject="routes", where=where)
+    return window_decoder(route.decode, columns, route.following, subject="routes", where=where)

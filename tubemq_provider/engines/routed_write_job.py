@@ -17,6 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from tubemq_client.errors import ConfigError
 from tubemq_provider.engines.direct_write_job import (
     make_directory,
     move_into_place,
@@ -92,6 +93,7 @@ class RoutedWrite:
         `storage` then has the options of each place."""
         only = tuple(self._sink.expected) or None
         places: dict[str, TablePlace] = {}
+        refused: dict[str, str] = {}
         task = RoutedWriteTask(
             self._directory(self._staging),
             self._sink.routes.by,
@@ -101,6 +103,7 @@ class RoutedWrite:
             self._sink.routes.format,
             self._sink.routes.unrouted,
             only,
+            refused,
             isolates=self._sink.routes.isolates,
             quarantine=self._quarantine,
             kind=self._kind,
@@ -110,6 +113,9 @@ class RoutedWrite:
             self._staging, self._plan, [(self._routes[route], value) for route, value in known]
         )
         for (route, value), table in zip(known, tables, strict=True):
+            if isinstance(table, str):
+                refused[value] = table
+                continue
             self._check_columns(table, self._routes[route])
             if self._routes[route].following is None or table.failed is not None:
                 places[task.key_of(route, value)] = place = self._place_of(table)
@@ -139,12 +145,11 @@ class RoutedWrite:
                 if route is not None:
                     yield self._routes.index(route), value
             return
-        for index, route in enumerate(self._routes):
-            if self._shared(route) or not _WILD & set(route.pattern):
+        patterns = self._sink.routes.patterns
+        for index, (route, longest) in enumerate(zip(self._routes, patterns.longest, strict=True)):
+            named = not _WILD & set(route.pattern) and patterns.route_of(route.pattern) == index
+            if longest is None or named:
                 yield index, route.pattern
-
-    def _shared(self, route: Route) -> bool:
-        return "{" + self._sink.routes.by + "}" not in route.sink
 
     def _task_route(self, route: Route) -> TaskRoute:
         by = PartitionBy.of(
@@ -156,7 +161,7 @@ class RoutedWrite:
             route.pattern,
             None if route.decode is None else route.decode.to_json(),
             None if route.following is None else route.following.to_json(),
-            self._shared(route),
+            self._sink.routes.longest(route),
             None if by is None else by.to_json(),
         )
 
@@ -211,6 +216,9 @@ class RoutedWrite:
         routed = [(route, value) for value in document["values"]]
         known = {table.address for table in self._sink.tables(self._staging)}
         for table in self._sink.open_tables(self._staging, self._plan, routed):
+            if isinstance(table, str):  # its files are written, and their records decoded
+                why = f"{table}: give it a route of its own; tasks of Spark cannot set it aside"
+                raise ConfigError(why, subject="routes")
             if table.address not in known:
                 known.add(table.address)
                 self._check_columns(table, route)

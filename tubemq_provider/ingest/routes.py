@@ -7,6 +7,7 @@ record is read. This module must not open a sink.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -36,6 +37,7 @@ _ELSEWHERE: Final = (
     *("transform", "sql"),
 )
 """Options that each route has for itself."""
+_PLACEHOLDER: Final = re.compile(r"(?<!\{)\{\w+\}(?!\})")
 
 
 def routes_problems(arguments: IngestFields) -> list[str]:
@@ -103,14 +105,39 @@ def parse_routes(
         routes += [] if route is None else [route]
     if problems:
         raise ConfigError(problems, subject="routes")
-    return RouteSet(
-        str(name),
-        tuple(routes),
-        str(by),
-        format_,
-        str(document.get("unrouted", "fail")),
-        on_failure,
-    )
+    unrouted = str(document.get("unrouted", "fail"))
+    route_set = RouteSet(str(name), tuple(routes), str(by), format_, unrouted, on_failure)
+    if problems := _problems_of_places(route_set):
+        raise ConfigError(problems, subject="routes")
+    return route_set
+
+
+def _problems_of_places(routes: RouteSet) -> list[str]:
+    """Return the problems of addresses that are known before a record is read."""
+    problems, known = [], dict[str, tuple[Route, str]]()
+    patterns = routes.patterns
+    for index, route in enumerate(routes.routes):
+        if patterns.longest[index] is not None:
+            if any(sign in route.pattern for sign in "*?["):
+                continue
+            if patterns.route_of(route.pattern) != index:
+                problems.append(f"{route.pattern!r}: {patterns.refusal(route.pattern)}")
+                continue
+        address = routes.address_of(route, route.pattern)
+        place = address.casefold().rstrip("/")
+        other, there = known.setdefault(place, (route, address))
+        if there != address:
+            problems.append(
+                f"{route.pattern!r}: its sink is that of {other.pattern!r} in other letters, or "
+                "with another '/' at the end; some file systems and databases do not tell them "
+                "apart"
+            )
+        elif other.treatment != route.treatment:
+            problems.append(
+                f"{route.pattern!r}: its sink is that of {other.pattern!r}, and its other members "
+                "differ"
+            )
+    return problems
 
 
 def _document(option: str | Mapping[str, Any]) -> Mapping[str, Any]:
@@ -140,6 +167,10 @@ def _route(
     ]
     sink = str(table["sink"])
     shown = sink.replace("{" + by + "}", "x")
+    problems += [
+        f"sink: {word} is not what records go by; a value stands in an address as {{{by}}}"
+        for word in _PLACEHOLDER.findall(shown)
+    ]
     problems += [f"sink: {problem}" for problem in spec_problems(shown)]
     word = sink_word(shown)
     decode = table.get("decode")

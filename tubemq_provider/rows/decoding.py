@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
@@ -26,6 +26,8 @@ from tubemq_provider.windows.errors import CountMismatch
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from tubemq_provider.windows.following import Following
 
 __all__ = ["BadRecord", "BadRecords", "FetchedBatch", "RowDecoder", "window_decoder"]
 
@@ -111,11 +113,12 @@ class RowDecoder:
     the spec keeps, then the decoded ones.
 
     `records` are the columns of the source; `read_schema` is the part of them that batches must
-    have. `notices` counts records without a row by kind, such as heartbeats. Raises `ConfigError`
-    for invalid schemas, unknown columns, and names that clash.
+    have. `notices` counts records without a row by kind, such as heartbeats. A body without a value
+    in a column of `key`, by which a table follows its rows, is bad. Raises `ConfigError` for
+    invalid schemas, unknown columns, and names that clash.
     """
 
-    def __init__(self, spec: DecodeSpec, records: ColumnSet) -> None:
+    def __init__(self, spec: DecodeSpec, records: ColumnSet, *, key: Sequence[str] = ()) -> None:
         import pyarrow as pa
 
         self.notices: Counter[str] = Counter()
@@ -125,6 +128,8 @@ class RowDecoder:
         decoded = [item.with_name(spec.prefix + item.name) for item in self._body.schema]
         _check_names(self._record_columns, [item.name for item in decoded])
         self.schema = pa.schema([*records.arrow_schema(self._record_columns), *decoded])
+        self._key = [name for name in key if name in self._body.schema.names]
+        self._packed = spec.format == "tdmsg"
         self._place = records.place
         needed = {*self._record_columns, "partition", *self._place, "value"}
         self.read_schema = records.arrow_schema(n for n in records.names if n in needed)
@@ -174,6 +179,7 @@ class RowDecoder:
 
         decoded = self._body.decode(records)
         _check_accounted(records.num_rows, decoded)
+        decoded = _with_keys(decoded, self._key, packed=self._packed)
         self.notices.update(decoded.notices)
         for bad in decoded.bad:
             start = starts[bisect_right(starts, bad.index) - 1]
@@ -188,11 +194,16 @@ class RowDecoder:
 
 
 def window_decoder(
-    spec: DecodeSpec, records: ColumnSet, *, subject: str, where: str = ""
+    spec: DecodeSpec,
+    records: ColumnSet,
+    following: Following | None = None,
+    *,
+    subject: str,
+    where: str = "",
 ) -> RowDecoder:
     """Return the decoder of a window's rows, which must keep their partition. Raises `ConfigError`
     that begins with `where`."""
-    decoder = RowDecoder(spec, records)
+    decoder = RowDecoder(spec, records, key=() if following is None else following.key)
     if "partition" not in decoder.schema.names:
         raise ConfigError(f"{where}{NEEDS_PARTITION}", subject=subject)
     return decoder
@@ -233,6 +244,36 @@ def _check_names(record_columns: Sequence[str], decoded: Sequence[str]) -> None:
             )
     if problems:
         raise ConfigError(problems, subject=SUBJECT)
+
+
+def _with_keys(decoded: Decoded, key: Sequence[str], *, packed: bool) -> Decoded:
+    """Take out the bodies of which a row has no value in a column of `key`, as bad ones; of packed
+    bodies only these rows."""
+    import pyarrow as pa
+
+    origin = decoded.origin
+    lacking: dict[int, str] = {}
+    without: set[int] = set()
+    for name in key:
+        column = decoded.rows.column(name)
+        if column.null_count:
+            at = [i for i, is_null in enumerate(column.is_null().to_pylist()) if is_null]
+            without.update(at)
+            for i in at:
+                lacking.setdefault(origin[i], f"no value in {name!r}, which is of the key")
+    if not lacking:
+        return decoded
+    kept = [
+        i
+        for i, place in enumerate(origin)
+        if (i not in without if packed else place not in lacking)
+    ]
+    return replace(
+        decoded,
+        rows=decoded.rows.take(pa.array(kept, pa.int64())),
+        origin=[origin[i] for i in kept],
+        bad=[*decoded.bad, *(BadBody(place, reason) for place, reason in lacking.items())],
+    )
 
 
 def _check_accounted(count: int, decoded: Decoded) -> None:

@@ -7,6 +7,7 @@ know a sink, or where files are.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -32,11 +33,13 @@ __all__ = [
     "NOWHERE",
     "ROW_GROUP_BYTES",
     "Division",
+    "Patterns",
     "TableRows",
     "Unrouted",
     "combined",
+    "escaped",
     "failure_of",
-    "matching",
+    "shown",
 ]
 
 GROUP_BYTES: Final = 16 * 1024 * 1024
@@ -46,14 +49,81 @@ ROW_GROUP_BYTES: Final = 4 * 1024 * 1024
 NOWHERE: Final = "\0"
 """Value of change records that are of no table, such as heartbeats."""
 _LONGEST_REASON: Final = 300
+_SHOWN: Final = 60
+_MOST_SHOWN: Final = 5
+_PLAIN: Final = re.compile(r"[A-Za-z0-9_-]")
+_ESCAPED: Final = re.compile(r"_x([0-9a-f]{1,6})_")
+_OF_SINKS: Final = ("tubemq_windows", "tubemq_boundaries")
+"""Tables in which sinks keep their markers beside the target."""
 
 
-def matching(patterns: Sequence[str], value: str) -> int | None:
-    """Return the index of a value's pattern: the one that names it, else the first that matches."""
-    for index, pattern in enumerate(patterns):
-        if pattern == value:
-            return index
-    return next((i for i, pattern in enumerate(patterns) if fnmatchcase(value, pattern)), None)
+def escaped(value: str) -> str:
+    """Return a value as it stands in a path and in the name of a table."""
+    return "".join(s if _PLAIN.fullmatch(s) else f"_x{ord(s):x}_" for s in value)
+
+
+def _value_of(name: str) -> str:
+    """Return the value that `escaped` has made a name of."""
+
+    def sign(found: re.Match[str]) -> str:
+        number = int(found[1], 16)
+        return chr(number) if number <= 0x10FFFF else found[0]
+
+    return _ESCAPED.sub(sign, name)
+
+
+def shown(value: str | None) -> str:
+    """Return a value for an error's text: bounded, with control characters escaped."""
+    if value is None or len(value) <= _SHOWN:
+        return repr(value)
+    return f"{value[:_SHOWN]!r}… ({len(value)} characters)"
+
+
+@dataclass(frozen=True, slots=True)
+class Patterns:
+    """Patterns of the routes by `by`, in their order. `longest` is, for each, how long a value may
+    be in the address of its table, escaped; None if it does not stand there."""
+
+    by: str
+    patterns: Sequence[str]
+    longest: Sequence[int | None]
+
+    def route_of(self, value: str) -> int | None:
+        """Return the index of the route that takes a value: the one that names it, else the first
+        that matches. A route in whose address the value cannot stand is passed over."""
+        matching = self._matching(value)
+        return next((i for i in matching if _misfit(value, self.longest[i]) is None), None)
+
+    def refusal(self, value: str | None) -> str:
+        """Return why no route takes a value."""
+        first = None if value is None else next(iter(self._matching(value)), None)
+        if value is None or first is None:
+            return f"no route takes records with {self.by} {shown(value)}"
+        return (
+            f"{self.by} {shown(value)} cannot stand in an address of route "
+            f"{self.patterns[first]!r}: {_misfit(value, self.longest[first])}"
+        )
+
+    def _matching(self, value: str) -> list[int]:
+        patterns = list(enumerate(self.patterns))
+        found = [i for i, each in patterns if each == value or fnmatchcase(value, each)]
+        return sorted(found, key=lambda index: self.patterns[index] != value)
+
+
+def _misfit(value: str, longest: int | None) -> str | None:
+    """Return why a value cannot stand in an address, or None."""
+    if longest is None:
+        return None
+    name = escaped(value)
+    if not value:
+        return "it is empty"
+    if _value_of(name) != value:
+        return "it would give the place of another value"
+    if len(name) > longest:
+        return f"it has {len(name)} characters there, more than {max(longest, 0)}"
+    if name.lower() in _OF_SINKS:
+        return "sinks keep their markers in a table of this name"
+    return None
 
 
 def failure_of(error: Exception) -> str:
@@ -109,8 +179,8 @@ class Division:
         except ValueError:
             return None
         if isinstance(parsed, Notice):
-            if parsed.table is None:
-                return NOWHERE
+            if parsed.table is None:  # DDL is of some table, and nothing may pass it over
+                return None if parsed.kind in ("ddl", "truncate") else NOWHERE
             database, _, table = parsed.table.partition(".")
             return database if self.by == "_database" else table or database
         change = parsed[0]
@@ -122,39 +192,47 @@ class Unrouted:
     """Policy for records that no route takes (``fail``, ``quarantine`` or ``ignore``), and their
     counts by partition; `keep` quarantines one."""
 
-    by: str
     policy: str
     columns: ColumnSet
     keep: Callable[[BadRecord], None]
     counts: Counter[str] = field(default_factory=Counter)
     nowhere: int = 0
     ignored: int = 0
+    _refused: list[tuple[str, int]] = field(default_factory=list)
 
-    def add(self, records: pa.RecordBatch, value: str | None, *, wanted: bool) -> None:
-        """Take records; those that are not `wanted` are of tables that are not read for. Raises
-        `ConfigError` under ``fail``."""
+    def add(self, records: pa.RecordBatch, value: str | None, why: str, *, wanted: bool) -> None:
+        """Take records, and `why` no table does; those that are not `wanted` are of tables that are
+        not read for."""
         self.counts.update(dict(rows_by_key(records)))
         if value == NOWHERE:
             self.nowhere += records.num_rows
         elif self.policy == "ignore" or not wanted:
             self.ignored += records.num_rows
         elif self.policy == "fail":
-            raise ConfigError(
-                f"no route takes records with {self.by} {value!r}; add one, or '*', or set "
-                "unrouted='quarantine'",
-                subject="routes",
-            )
+            self._refused.append((why, records.num_rows))
         else:
-            self._set_aside(records, value)
+            self._set_aside(records, why)
 
-    def _set_aside(self, records: pa.RecordBatch, value: str | None) -> None:
+    def check(self) -> None:
+        """Raise `ConfigError` under ``fail`` if there were records that no table takes."""
+        if not self._refused:
+            return
+        problems = [
+            f"{why} ({number} so far): add a route that names the value and its place, or '*' with "
+            "one table, or set unrouted='quarantine'"
+            for why, number in self._refused[:_MOST_SHOWN]
+        ]
+        if more := self._refused[_MOST_SHOWN:]:
+            problems.append(f"{len(more)} other values, with {sum(n for _, n in more)} records")
+        raise ConfigError(problems, subject="routes")
+
+    def _set_aside(self, records: pa.RecordBatch, why: str) -> None:
         offset, number = self.columns.place
         names = ("partition", offset, number, "value")
         cells = zip(*(records.column(name).to_pylist() for name in names), strict=True)
-        reason = f"no route takes {self.by} {value!r}"
         for at, (key, first, message, body) in enumerate(cells):
             place = partition_of(str(key))
-            self.keep(BadRecord(place, int(first), at, int(message), body or b"", reason))
+            self.keep(BadRecord(place, int(first), at, int(message), body or b"", why))
 
     @property
     def set_aside(self) -> int:

@@ -10,6 +10,7 @@ nothing to that table and counts its records again. This module must not read or
 
 from __future__ import annotations
 
+import hashlib
 import re
 import threading
 from collections import Counter
@@ -20,7 +21,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from tubemq_client.errors import ConfigError
-from tubemq_provider.rows.routing import Division, failure_of, matching
+from tubemq_provider.rows.routing import Division, Patterns, escaped, failure_of, shown
+from tubemq_provider.sinks.factory import sink_word
 from tubemq_provider.windows.errors import CountMismatch
 from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.protocols import (
@@ -44,7 +46,6 @@ __all__ = [
     "RouteSet",
     "RoutedSink",
     "TableStaging",
-    "escaped",
     "failed_tables",
     "refuse_other_rows",
 ]
@@ -55,8 +56,12 @@ FAILED_TABLES: Final = "_failed_tables"
 """Book of the home that names windows with tables which may have failed to take them."""
 PUBLISHING: Final = "_publishing"
 """Book of the home that names the tables of windows which are being published."""
-_PLAIN: Final = re.compile(r"[A-Za-z0-9_-]")
-_ESCAPED: Final = re.compile(r"_x[0-9a-f]+_")
+PLACES: Final = "_places"
+"""Book of the home that names tables of values, under one key for all letters' cases."""
+_LONGEST_NAME: Final = 200
+_LONGEST_IN_DATABASES: Final = 63
+_DATABASES: Final = ("postgresql", "mysql", "mariadb", "mssql", "oracle")
+"""Databases that bound, or cut, the name of a table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +78,11 @@ class Route:
     following: Following | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     conn_id: str | None = None
+
+    @property
+    def treatment(self) -> tuple[Any, ...]:
+        """All but pattern and sink; routes that lead to one sink have the same."""
+        return self.decode, self.following, self.conn_id, dict(self.options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +106,25 @@ class RouteSet:
         """True if a table that fails leaves the others alone."""
         return self.on_route_failure == "isolate"
 
+    @property
+    def patterns(self) -> Patterns:
+        """Patterns of the routes."""
+        routes = self.routes
+        return Patterns(self.by, [r.pattern for r in routes], [self.longest(r) for r in routes])
+
+    def longest(self, route: Route) -> int | None:
+        """Return how long a value may be in the address of its table; None if it has no place
+        there, so that all values of the route have one table."""
+        word = "{" + self.by + "}"
+        name = next((part for part in re.split("[/=&?]", route.sink) if word in part), None)
+        if name is None:
+            return None
+        limit = _LONGEST_IN_DATABASES if sink_word(route.sink) in _DATABASES else _LONGEST_NAME
+        return (limit - len(name.replace(word, ""))) // name.count(word)
+
     def route_of(self, value: str) -> Route | None:
-        """Return the route of a value: the one that names it, else the first that matches."""
-        index = matching([route.pattern for route in self.routes], value)
+        """Return the route that takes a value; see `Patterns.route_of`."""
+        index = self.patterns.route_of(value)
         return None if index is None else self.routes[index]
 
     @property
@@ -118,23 +144,8 @@ class RouteSet:
             )
 
     def address_of(self, route: Route, value: str) -> str:
-        """Return the address of a value's table. Raises `ConfigError` for a value that cannot be
-        told from an escaped one."""
-        word = "{" + self.by + "}"
-        if word not in route.sink:
-            return route.sink
-        if not value or _ESCAPED.search(value):
-            raise ConfigError(
-                f"{route.pattern!r}: the value {value!r} cannot stand in an address; give it a "
-                "route of its own, with a sink that names its place",
-                subject="routes",
-            )
-        return route.sink.replace(word, escaped(value))
-
-
-def escaped(value: str) -> str:
-    """Return a value as it stands in a path and in the name of a table."""
-    return "".join(s if _PLAIN.fullmatch(s) else f"_x{ord(s):x}_" for s in value)
+        """Return the address of a value's table."""
+        return route.sink.replace("{" + self.by + "}", escaped(value))
 
 
 @dataclass(slots=True)
@@ -193,6 +204,7 @@ class RoutedSink(Sink):
         self._tables: dict[str, dict[str, TableStaging]] = {}
         self._windows: dict[str, dict[str, Sink]] = {}
         self._only: frozenset[str] | None = None
+        self._places: dict[str, str] = {}
         self._made_good: dict[str, list[str]] = {}
         if routes.isolates and home.book(FAILED_TABLES) is None:
             raise ConfigError(
@@ -255,20 +267,39 @@ class RoutedSink(Sink):
 
     def open_tables(
         self, staging: Staging, plan: WindowPlan, values: Iterable[tuple[Route, str]]
-    ) -> list[TableStaging]:
-        """Return the table of each value in the try at `staging`. Those that the try meets for the
-        first time are begun, several at a time.
+    ) -> list[TableStaging | str]:
+        """Return the table of each value in the try at `staging`, or why it gets none: its address
+        is that of something else. Those that the try meets for the first time are begun, several at
+        a time.
 
-        Raises `ConfigError` if another route, or another value, leads to the same place.
+        Raises `ConfigError` if another route leads to the same place and treats records otherwise.
         """
-        known = set(self._tables.setdefault(staging.path, {}))
-        tables = [self._table(staging, plan, route, value) for route, value in values]
-        new = {table.address: table for table in tables if table.address not in known}
+        known = self._tables.setdefault(staging.path, {})
+        routed = list(values)
+        new = {self.routes.address_of(route, value): route for route, value in routed}
+        self._read_places(a for a, route in new.items() if a not in known and self._named(route))
+        begun = set(known)
+        tables = [self._table(staging, plan, route, value) for route, value in routed]
         self._each(
-            list(new.values()),
+            [table for address, table in known.items() if address not in begun],
             lambda table: self.guard(table, lambda: table.begin(staging.attempt)),
         )
         return tables
+
+    def _named(self, route: Route) -> bool:
+        """Return True if values stand in the address of a route."""
+        return self.routes.longest(route) is not None
+
+    def _read_places(self, addresses: Iterable[str]) -> None:
+        """Look up which addresses earlier windows have given to values; a found one is kept."""
+        book = self.home.book(PLACES)
+        unknown = sorted({*map(_place_key, addresses)} - self._places.keys())
+        if book is None or not unknown:
+            return
+        with ThreadPoolExecutor(self._at_once, "tubemq-routes") as pool:
+            for key, document in zip(unknown, pool.map(book.read, unknown), strict=True):
+                if document is not None:
+                    self._places[key] = document["address"]
 
     def guard(self, table: TableStaging, action: Callable[[], None]) -> None:
         """Do something for a table. Under ``isolate`` an error is noted as the table's failure."""
@@ -289,48 +320,77 @@ class RoutedSink(Sink):
             if not table.sink.independent:
                 action(table)
 
-    def _table(self, staging: Staging, plan: WindowPlan, route: Route, value: str) -> TableStaging:
+    def _table(
+        self, staging: Staging, plan: WindowPlan, route: Route, value: str
+    ) -> TableStaging | str:
         address = self.routes.address_of(route, value)
         tables = self._tables[staging.path]
+        taken = self._taken(tables, route, address) if self._named(route) else None
+        if taken is not None:
+            return (
+                f"{self.routes.by} {shown(value)} cannot stand in an address of route "
+                f"{route.pattern!r}: {_shown(address)} {taken}"
+            )
         if (there := tables.get(address)) is not None:
             return self._joined(there, route, value)
-        for other in tables:
-            if other.casefold() == address.casefold():
-                raise ConfigError(
-                    f"{self.routes.by} {value!r} leads to {_shown(address)}, and "
-                    f"{tables[other].values[0]!r} to the same in other letters, which some file "
-                    "systems and databases do not tell apart; give one a route of its own",
-                    subject="routes",
-                )
         sink = self._sink(route, address)
         own = plan.for_sink(f"{self.identity}>{sink.identity}")
+        for other in tables.values():
+            if other.plan.window_id == own.window_id:  # the second would find the window there
+                raise ConfigError(
+                    f"{_shown(address)} and {_shown(other.address)} are one sink in two spellings; "
+                    "write its address alike in all routes",
+                    subject="routes",
+                )
         self._windows.setdefault(plan.window_id, {})[own.window_id] = sink
         tables[address] = table = TableStaging(own, address, [value], sink)
         return table
 
+    def _taken(self, tables: Iterable[str], route: Route, address: str) -> str | None:
+        """Return what has the place of an address in which a value stands, or None."""
+        for other in self.routes.routes:
+            if not self._named(other) and other.sink.casefold() == address.casefold():
+                if other.sink == address and other.treatment == route.treatment:
+                    return None
+                return f"is the table of route {other.pattern!r}"
+        if self._open(route, address).identity.casefold() == self.home.identity.casefold():
+            return "is the sink of the whole window"
+        earlier = self._places.get(_place_key(address))
+        names = [*tables, *([] if earlier is None else [earlier])]
+        for name in map(_shown, names):
+            if name.casefold() == _shown(address).casefold() and name != _shown(address):
+                return (
+                    f"is {name} in other letters, which some file systems and databases do not "
+                    "tell apart"
+                )
+        return None
+
     def _joined(self, table: TableStaging, route: Route, value: str) -> TableStaging:
         first, _ = self._sinks[table.address]
-        if (first.decode, first.following) != (route.decode, route.following):
+        if first.treatment != route.treatment:
             raise ConfigError(
                 f"routes {first.pattern!r} and {route.pattern!r} lead to one sink, "
-                f"{_shown(table.address)}, and decode or apply records differently",
+                f"{_shown(table.address)}, and their other members differ",
                 subject="routes",
             )
         if value not in table.values:
             table.values.append(value)
         return table
 
-    def _sink(self, route: Route, address: str) -> Sink:
+    def _open(self, route: Route, address: str) -> Sink:
         if address not in self._sinks:
-            sink = self._open_table(route, address)
-            if sink.identity == self.home.identity:
-                raise ConfigError(
-                    f"{route.pattern!r}: the sink of a route is the one of the whole window, which "
-                    "keeps its markers; choose another place",
-                    subject="routes",
-                )
-            self._sinks[address] = route, sink
+            self._sinks[address] = route, self._open_table(route, address)
         return self._sinks[address][1]
+
+    def _sink(self, route: Route, address: str) -> Sink:
+        sink = self._open(route, address)
+        if sink.identity == self.home.identity:
+            raise ConfigError(
+                f"{route.pattern!r}: the sink of a route is the one of the whole window, which "
+                "keeps its markers; choose another place",
+                subject="routes",
+            )
+        return sink
 
     def _sink_of(self, name: str, entry: Mapping[str, Any]) -> Sink | None:
         """Return the sink of a table in a manifest; None if no route leads to it any more."""
@@ -368,6 +428,7 @@ class RoutedSink(Sink):
         narrow = RoutedSink(self.home, self.routes, self._open_table, at_once=self._at_once)
         narrow._only = frozenset(v for entry in entries.values() for v in entry["values"])
         narrow._sinks = self._sinks
+        narrow._places = self._places
         return narrow
 
     def takes(self, value: str) -> bool:
@@ -425,6 +486,7 @@ class RoutedSink(Sink):
         if (publishing := self.home.book(PUBLISHING)) is not None:
             self._note_publishing(publishing, plan, tables)
             progress("tables noted")
+        self._note_places(tables)
         self.publish_tables(staging, plan, counts, progress)
         routed: Counter[str] = Counter(dict.fromkeys(plan.ranges, 0))
         for table in tables:
@@ -508,6 +570,28 @@ class RoutedSink(Sink):
                 f"window {plan.window_id}: another try is publishing it under other routes"
             )
 
+    def _note_places(self, tables: Iterable[TableStaging]) -> None:
+        """Note which new addresses values have got, before a table is published there.
+
+        Raises `CountMismatch` if another run has just given one to a value in other letters."""
+        book = self.home.book(PLACES)
+        if book is None:
+            return
+        named = [table.address for table in tables if self._named(self.route_to(table))]
+        new = {_place_key(each): _shown(each) for each in named}
+        new = {key: address for key, address in new.items() if key not in self._places}
+        if not new:
+            return
+        with ThreadPoolExecutor(self._at_once, "tubemq-routes") as pool:
+            fixed = pool.map(lambda key: book.fix(key, {"address": new[key]}), new)
+            self._places.update(zip(new, (each["address"] for each in fixed), strict=True))
+        for key, address in new.items():
+            if self._places[key] != address:
+                raise CountMismatch(
+                    f"{address}: another run has just written {self._places[key]}, the same in "
+                    "other letters; the next try goes by that"
+                )
+
     def _refuse_published(self, address: str, entry: Mapping[str, Any]) -> None:
         """Raise `CountMismatch` if a table of an earlier try has its window, or cannot be asked."""
         try:
@@ -587,6 +671,11 @@ def _shown(address: str) -> str:
     rest = rest.rpartition("@")[2] if separator else rest
     table = re.search(r"(?:^|&)table=([^&]*)", query)
     return f"{head}{separator}{rest}" + (f"?table={table[1]}" if table else "")
+
+
+def _place_key(address: str) -> str:
+    """Return the key of an address among `PLACES`, the same for all letters' cases."""
+    return hashlib.sha256(_shown(address).casefold().encode()).hexdigest()[:32]
 
 
 def _entry_of(table: TableStaging) -> dict[str, Any]:

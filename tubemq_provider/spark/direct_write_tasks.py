@@ -201,10 +201,11 @@ class DirectWriteReader(SplitsWriter):
 
         location, attempt = location_at(self._order.directory, self._storage), attempt_name()
         columns = self._reader.COLUMNS
-        decoder = decoder_of(self._options, columns)
-        schema = columns.arrow_schema(self._options.columns) if decoder is None else decoder.schema
         data, text = location, self._order.following
         following = None if text is None else Following.from_json(text)
+        key = () if following is None else following.key
+        decoder = decoder_of(self._options, columns, key=key)
+        schema = columns.arrow_schema(self._options.columns) if decoder is None else decoder.schema
         schema = reduced_schema(schema, following)
         if following is not None:
             data = location_at(f"{self._order.directory}/{SLICES}", self._storage)

@@ -54,9 +54,11 @@ class EmptyPartition(InputPartition):
         super().__init__(None)
 
 
-def decoder_of(options: ReadShape, records: ColumnSet) -> RowDecoder | None:
+def decoder_of(
+    options: ReadShape, records: ColumnSet, *, key: Sequence[str] = ()
+) -> RowDecoder | None:
     """Return the decoder to typed rows, if the options have one."""
-    return None if options.decode is None else RowDecoder(options.decode, records)
+    return None if options.decode is None else RowDecoder(options.decode, records, key=key)
 
 
 def check_columns(options: ReadShape, records: ColumnSet, schema: StructType, name: str) -> None:

@@ -28,11 +28,11 @@ from tubemq_provider.rows.routing import (
     NOWHERE,
     ROW_GROUP_BYTES,
     Division,
+    Patterns,
     TableRows,
     Unrouted,
     combined,
     failure_of,
-    matching,
 )
 from tubemq_provider.rows.spec import DecodeSpec
 from tubemq_provider.spark.attempts import attempt_name, quarantine_name
@@ -63,14 +63,20 @@ NEW_TABLES: Final = "_routes"
 
 @dataclass(frozen=True, slots=True)
 class TaskRoute:
-    """Route as tasks know it: its pattern, how records are decoded and followed, whether all of its
-    values have one table (`shared`), and the partitioning of new tables. Objects are as JSON."""
+    """Route as tasks know it: its pattern, how records are decoded and followed, how long a value
+    may be in the address of its table (see `Patterns`), and the partitioning of new tables. Objects
+    are as JSON."""
 
     pattern: str
     decode: str | None = None
     following: str | None = None
-    shared: bool = False
+    longest: int | None = None
     partition_by: str | None = None
+
+    @property
+    def shared(self) -> bool:
+        """True if all values have one table."""
+        return self.longest is None
 
     def follows(self) -> Following | None:
         """Return how the tables follow changes, or None."""
@@ -90,10 +96,10 @@ class TablePlace:
 @dataclass(frozen=True, slots=True)
 class RoutedWriteTask:
     """Parameters of the tasks: the place of the whole window, what records are divided by, the
-    routes, the places of known tables by `key_of`, the only values that are read for (None: all),
-    the policy for other records, and the size of files. With `isolates` a table that fails in a
-    task is reported, and the others go on. `storage_file` is on the driver's host; it has the
-    options of each place, as JSON by path."""
+    routes, the places of known tables by `key_of`, why known values have none (`refused`), the only
+    values that are read for (None: all), the policy for other records, and the size of files. With
+    `isolates` a table that fails in a task is reported, and the others go on. `storage_file` is on
+    the driver's host; it has the options of each place, as JSON by path."""
 
     directory: str
     by: str
@@ -103,6 +109,7 @@ class RoutedWriteTask:
     format: str | None = None
     unrouted: str = "fail"
     only: tuple[str, ...] | None = None
+    refused: Mapping[str, str] = field(default_factory=dict)
     isolates: bool = False
     tasks: int | None = None
     quarantine: bool = False
@@ -121,11 +128,21 @@ class RoutedWriteTask:
         document["places"] = {key: TablePlace(**p) for key, p in document["places"].items()}
         return cls(**document)
 
+    @property
+    def patterns(self) -> Patterns:
+        """Patterns of the routes."""
+        routes = self.routes
+        return Patterns(self.by, [r.pattern for r in routes], [r.longest for r in routes])
+
     def route_of(self, value: str | None) -> int | None:
         """Return the index of a value's route; None if no table is read for it."""
-        if value is None or value == NOWHERE or not self.takes(value):
+        if value is None or value == NOWHERE or not self.takes(value) or value in self.refused:
             return None
-        return matching([route.pattern for route in self.routes], value)
+        return self.patterns.route_of(value)
+
+    def refusal(self, value: str | None) -> str:
+        """Return why no table takes a value."""
+        return self.refused.get(value or "") or self.patterns.refusal(value)
 
     def takes(self, value: str) -> bool:
         """Return False for a value that is not read for."""
@@ -193,7 +210,7 @@ class RoutedWriteReader(SplitsWriter):
         corrupt, name = QuarantineFile(), quarantine_name(attempt, item.split)
         policy = "quarantine" if order.quarantine else self._options.corrupt_records
         bad_records = BadRecords(CorruptRecords(policy), corrupt.add)
-        unrouted = Unrouted(order.by, order.unrouted, columns, corrupt.add)
+        unrouted = Unrouted(order.unrouted, columns, corrupt.add)
         division, read, size = Division(order.by, order.format), 0, 0
         with ExitStack() as stack:
             stack.enter_context(corrupt.into(tables.home(), name))
@@ -205,9 +222,11 @@ class RoutedWriteReader(SplitsWriter):
                 for value, part in division.parts(records):
                     route = order.route_of(value)
                     if route is None or value is None:
-                        unrouted.add(part, value, wanted=order.takes(value or ""))
+                        wanted = order.takes(value or "")
+                        unrouted.add(part, value, order.refusal(value), wanted=wanted)
                         continue
                     tables.rows(route, value, item, open_files).add(part, bad_records)
+                unrouted.check()
             tables.end_split()
         report_read(item.split, reader.stats, None, bad=bad_records.count)
         return {
@@ -364,7 +383,9 @@ class _Tables:
             return None
         if fresh or key not in self._decoders:  # each counts its own notices
             spec = DecodeSpec.parse(text)
-            self._decoders[key] = window_decoder(spec, self.columns, subject="routes")
+            self._decoders[key] = window_decoder(
+                spec, self.columns, self.order.routes[route].follows(), subject="routes"
+            )
         return self._decoders[key]
 
     def _opener(

@@ -19,7 +19,7 @@ from deltalake import DeltaTable
 from tests.provider.changes.history import SCHEMA, Database, LogBatch
 from tests.provider.changes.test_followed_tables import DieAfter, Died, Never
 from tests.provider.windows.fake_reader import TOPIC, FakeStats, ends_of
-from tubemq_client.errors import ConfigError
+from tubemq_client.errors import ConfigError, CorruptRecord
 from tubemq_client.model import INDEX_ENTRY_BYTES, CorruptRecords, OffsetRange
 from tubemq_provider.engines.routed import RoutedEngine
 from tubemq_provider.ingest.made_good import MakeGood
@@ -27,8 +27,8 @@ from tubemq_provider.ingest.routes import parse_routes
 from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
 from tubemq_provider.sinks.factory import sink_for
 from tubemq_provider.sinks.read import read_windows
-from tubemq_provider.sinks.routed import Route, RoutedSink
-from tubemq_provider.windows.errors import CountMismatch, SinkHistoryLost
+from tubemq_provider.sinks.routed import PLACES, Route, RoutedSink, _place_key
+from tubemq_provider.windows.errors import CountMismatch, SinkHistoryLost, TableAltered
 from tubemq_provider.windows.plan import WindowPlan, WindowScope
 from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
 from tubemq_provider.windows.policies import Policies
@@ -324,3 +324,205 @@ def test_a_column_that_is_no_text_is_refused_before_anything_is_read(
     with pytest.raises(ConfigError, match="is none of topic, partition"):
         topic.run("t1")
     assert topic.read == 0
+
+
+UNFIT = ["", "a_x2f_b", "_x2f/", "é" * 41, "x" * 201, "tubemq_windows"]
+"""Values that cannot stand in an address, each with a record beside one that can."""
+
+
+def unfit_topic(tmp_path: Path, **members: Any) -> Topic:
+    tables = {"*": f"{tmp_path}/t/{{stream_id}}"}
+    topic = Topic(tmp_path / "home", {"name": "n", "tables": tables, **members})
+    for stream in ["/x2f_", *UNFIT, "Orders", "orders", "\x07", None]:
+        topic.add("1:0", stream, str(stream).encode())
+    return topic
+
+
+def test_values_that_cannot_stand_in_an_address_are_named_in_one_error(tmp_path: Path) -> None:
+    topic = unfit_topic(tmp_path)
+    topic.add("1:0", "x" * 201, b"again")
+    with pytest.raises(ConfigError) as error:
+        topic.run("t1")
+    long = f"'{'x' * 60}'… (201 characters)"
+    where = "cannot stand in an address of route '*': it"
+    assert [problem.split(": add")[0] for problem in error.value.problems] == [
+        f"stream_id '' {where} is empty (1 so far)",
+        f"stream_id 'a_x2f_b' {where} would give the place of another value (1 so far)",
+        f"stream_id '_x2f/' {where} would give the place of another value (1 so far)",
+        f"stream_id '{'é' * 41}' {where} has 205 characters there, more than 200 (1 so far)",
+        f"stream_id {long} {where} has 201 characters there, more than 200 (2 so far)",
+        "3 other values, with 3 records",
+    ]
+    assert "unrouted='quarantine'" in str(error.value)
+
+
+@pytest.mark.parametrize("on_failure", ["fail", "isolate"])
+def test_values_that_cannot_stand_in_an_address_are_set_aside_with_the_reason(
+    tmp_path: Path, on_failure: str
+) -> None:
+    """Through a kill, and when one of two values in other letters came in an earlier window."""
+    topic = unfit_topic(tmp_path, unrouted="quarantine", on_route_failure=on_failure)
+    with pytest.raises(Died):
+        topic.run("t1", DieAtPublished())
+    result = topic.run("t1")
+    assert (result.corrupt, result.total, len(result.tables)) == (len(UNFIT) + 2, 3, 3)
+    for stream, place in (("/x2f_", "_x2f_x2f_"), ("Orders", "Orders"), ("\x07", "_x7_")):
+        assert values_in(tmp_path / "t" / place) == {stream.encode(): 1}
+    topic.add("1:0", "orders", b"later")
+    topic.add("1:0", "Orders", b"more")
+    result = topic.run("t2")
+    assert (result.corrupt, result.total) == (1, 1)
+    home = sink_for(tmp_path / "home")
+    reasons = [
+        reason
+        for window_id in sorted(home.window_ids())
+        for marker in [home.marker(window_id)]
+        if marker is not None
+        for table in home.quarantined(marker)
+        for reason in table["reason"].to_pylist()
+    ]
+    assert sum("t/Orders in other letters" in reason for reason in reasons) == 2
+    assert sum("no route takes records with stream_id None" in reason for reason in reasons) == 1
+    assert max(map(len, reasons)) < 300
+
+
+class DieAtPublished(Never):
+    """Observer that ends the run when a first table is published."""
+
+    def at(self, step: Any, point: str) -> None:
+        if point.endswith(": published"):
+            raise Died
+
+
+def test_the_next_route_takes_values_that_cannot_stand_in_an_address(tmp_path: Path) -> None:
+    topic = unfit_topic(tmp_path)
+    topic.routes["tables"]["?*"] = f"{tmp_path}/rest"
+    topic.logs["1:0"] = [("x" * 300, b"1"), ("a_x2f_b", b"2"), ("fits", b"3")]
+    topic.run("t1")
+    assert values_in(tmp_path / "rest") == {b"1": 1, b"2": 1}
+    assert values_in(tmp_path / "t" / "fits") == {b"3": 1}
+
+
+def test_a_value_that_leads_to_another_sink_is_set_aside(tmp_path: Path) -> None:
+    """To that of the whole window, or of a route that treats records otherwise."""
+    decode = {"format": "json", "schema": "id bigint"}
+    topic = unfit_topic(tmp_path, unrouted="quarantine")
+    topic.home = tmp_path / "t" / "home"
+    topic.routes["tables"]["own"] = {"sink": f"{tmp_path}/t/typed", "decode": decode}
+    topic.logs["1:0"] = [("home", b"1"), ("typed", b"2"), ("own", b'{"id": 3}'), ("Home", b"4")]
+    result = topic.run("t1")
+    assert (result.corrupt, result.total) == (3, 1)
+
+
+def test_routes_that_lead_to_one_place_are_refused_before_anything_is_read() -> None:
+    with pytest.raises(ConfigError) as error:
+        parse_routes(
+            {
+                "name": "n",
+                "tables": {
+                    "Orders": "/t/{stream_id}",
+                    "orders": "/t/{stream_id}",
+                    "a": "/t/ORDERS",
+                    "b": "/t/b/",
+                    "c": "/t/b",
+                    "d": {"sink": "/t/b/", "decode": {"format": "json", "schema": "id int"}},
+                    "e": {"sink": "/t/b/", "sink_conn_id": "other"},
+                    "a_x2f_b": "/t/{stream_id}",
+                    "*": "/t/{stream_id}",
+                },
+            }
+        )
+    text = str(error.value)
+    assert len(error.value.problems) == 6
+    for pattern, other in (("orders", "Orders"), ("a", "Orders"), ("c", "b")):
+        assert f"{pattern!r}: its sink is that of {other!r} in other letters, or with" in text
+    for pattern in ("d", "e"):
+        assert f"{pattern!r}: its sink is that of 'b', and its other members differ" in text
+    assert "'a_x2f_b': stream_id 'a_x2f_b' cannot stand in an address" in text
+
+
+def test_a_value_longer_than_a_database_takes_falls_to_the_next_route() -> None:
+    tables = {"*": "postgresql://h/d?table=in_{stream_id}", "?*": "postgresql://h/d?table=rest"}
+    routes = parse_routes({"name": "n", "tables": tables})
+    assert [routes.patterns.route_of("x" * length) for length in (60, 61)] == [0, 1]
+
+
+def test_a_record_without_a_key_is_set_aside_as_a_bad_one(tmp_path: Path) -> None:
+    decode = {"format": "json", "schema": "id bigint, name string"}
+    table = {"sink": f"delta:{tmp_path}/a", "decode": decode, "apply": "upsert", "key": ["id"]}
+    topic = Topic(tmp_path / "home", {"name": "n", "tables": {"a": table}})
+    topic.add("1:0", "a", b'{"id": 1, "name": "x"}')
+    topic.add("1:0", "a", b'{"name": "y"}')
+    with pytest.raises(CorruptRecord, match=r"no value in 'id', which is of the key.*quarantine"):
+        topic.run("t1")
+    result = topic.run("t1", corrupt="quarantine")
+    assert (result.total, result.corrupt) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("format_", "body"),
+    [
+        ("canal", {"type": "ALTER", "isDdl": True, "sql": "ALTER …", "database": "", "table": ""}),
+        ("debezium", {"ddl": "ALTER …", "source": {}}),
+    ],
+)
+def test_ddl_that_names_no_table_is_no_heartbeat(tmp_path: Path, format_: str, body: Any) -> None:
+    decode = {"format": format_, "schema": SCHEMA}
+    tables = {"*": {"sink": f"{tmp_path}/a", "decode": decode}}
+    routes: Any = {"name": "n", "by": "_table", "format": format_, "tables": tables}
+    topic = Topic(tmp_path / "home", routes)
+    topic.add("1:0", None, json.dumps(body).encode())
+    with pytest.raises(ConfigError, match="no route takes records with _table None"):
+        topic.run("t1")
+    topic.routes = {**routes, "unrouted": "quarantine"}
+    assert topic.run("t1").corrupt == 1
+
+
+def test_a_new_schema_of_goldengate_is_of_the_table_that_it_names(tmp_path: Path) -> None:
+    decode = {"format": "ogg", "schema": SCHEMA}
+    routes: Any = {"name": "n", "by": "_table", "format": "ogg", "tables": {
+        "goods": {"sink": f"{tmp_path}/a", "decode": decode}}}  # fmt: skip
+    topic = Topic(tmp_path / "home", routes)
+    topic.add("1:0", None, b'{"$schema": "http://json-schema.org/draft-04/schema#",'
+                           b' "title": "SHOP.goods", "definitions": {}}')  # fmt: skip
+    with pytest.raises(TableAltered, match=r"SHOP\.goods was altered"):
+        topic.run("t1")
+
+
+def test_two_spellings_of_one_sink_lose_no_records(tmp_path: Path) -> None:
+    """The table would have the window of the first, and seem to have that of the second."""
+    table, other = f"delta:{tmp_path}/a", f"delta:file://{tmp_path}/a"
+    topic = Topic(tmp_path / "home", {"name": "n", "tables": {"a": table, "b": other}})
+    topic.add("1:0", "a", b"1")
+    topic.add("1:0", "b", b"2")
+    with pytest.raises(ConfigError, match="are one sink in two spellings"):
+        topic.run("t1")
+
+
+def test_another_word_than_the_value_in_an_address_is_refused() -> None:
+    """It would be the name of a directory in which all values are."""
+    tables = {"*": "/lake/{streamid}"}
+    with pytest.raises(ConfigError, match=r"'\*': sink: \{streamid\} is not .* as \{stream_id\}"):
+        parse_routes({"name": "n", "tables": tables})
+
+
+def test_of_two_runs_that_give_one_place_at_once_the_second_publishes_nothing(
+    tmp_path: Path,
+) -> None:
+    """The next try finds the address of the first, and sets the records aside."""
+    tables = {"*": f"{tmp_path}/{{stream_id}}"}
+    topic = Topic(tmp_path / "home", {"name": "n", "unrouted": "quarantine", "tables": tables})
+    topic.add("1:0", "orders", b"1")
+
+    class OtherRun(Never):
+        def at(self, step: Any, point: str) -> None:
+            if point == "tables noted":
+                key = _place_key(f"{tmp_path}/orders")
+                book = sink_for(topic.home).book(PLACES)
+                assert book is not None
+                book.fix(key, {"address": f"{tmp_path}/Orders"})
+
+    with pytest.raises(CountMismatch, match="another run has just written"):
+        topic.run("t1", OtherRun())
+    assert not list(tmp_path.rglob("orders/**/*.parquet"))
+    assert topic.run("t1").corrupt == 1

@@ -14,7 +14,7 @@ from tests.provider.rows.decoded import batch, decode
 from tubemq_client.errors import ConfigError
 from tubemq_client.model import CorruptRecords
 from tubemq_client.tdmsg import TDMsgBuilder
-from tubemq_provider.rows.decoding import BadRecords, RowDecoder
+from tubemq_provider.rows.decoding import BadRecord, BadRecords, RowDecoder
 from tubemq_provider.rows.inference import infer
 from tubemq_provider.rows.spec import DecodeSpec
 from tubemq_provider.sources.tubemq.columns import RECORDS
@@ -417,3 +417,39 @@ def test_texts_that_are_no_unicode_make_one_record_bad(name: str, text: str) -> 
     rows, bad = decode({"format": "debezium", "schema": "n string"}, [broken, sound])
     assert [row["n"] for row in rows] == ["\U0001f600"]
     assert "it is not valid JSON" in bad[0].reason
+
+
+@pytest.mark.parametrize(
+    ("rows", "in_pack", "kept", "bad"),
+    [
+        ([[1, 2], [3]], False, [1, 2, 3], 0),
+        ([[1, None], [3], [None]], False, [3], 2),
+        ([[1, None], [3], [None]], True, [1, 3], 1),
+    ],
+)
+def test_a_body_without_a_value_of_the_key_is_bad(
+    rows: list[list[int | None]], in_pack: bool, kept: list[int], bad: int
+) -> None:
+    """Of packed bodies only its row, as the pack has others."""
+    insert = {**CANAL, "type": "INSERT", "old": None}
+    bodies = [body({**insert, "data": [{"id": id_} for id_ in ids]}) for ids in rows]
+    bodies = [packed(bodies)] if in_pack else bodies
+    changes = {"format": "canal", "schema": "id bigint"}
+    spec = {"format": "tdmsg", "then": changes} if in_pack else changes
+    found: list[BadRecord] = []
+    decoder = RowDecoder(DecodeSpec.parse(spec), RECORDS, key=("id", "partition"))
+    decoded = decoder.rows(
+        batch(bodies, decoder.read_schema), BadRecords(CorruptRecords.QUARANTINE, found.append)
+    )
+    assert decoded.column("id").to_pylist() == kept
+    assert [record.reason for record in found] == ["no value in 'id', which is of the key"] * bad
+
+
+def test_a_column_that_only_the_row_before_has_did_not_change() -> None:
+    """By default GoldenGate leaves columns out that an update did not change."""
+    images = {"before": {"id": 1, "name": "a", "weight": 2}, "after": {"id": 1, "name": "b"}}
+    document = {"table": "S.T", "op_type": "U", "op_ts": "2020-05-13 17:26:27", **images}
+    spec = {"format": "ogg", "schema": "id int, name string, weight int, color string"}
+    rows, bad = decode(spec, [body(document)])
+    assert [(row["name"], row["weight"], row["color"]) for row in rows] == [("b", 2, None)]
+    assert bad == []

@@ -141,18 +141,37 @@ def test_a_failing_table_and_records_without_a_route_leave_the_others_alone(
 ) -> None:
     routes = {
         "name": "n", "unrouted": "quarantine", "on_route_failure": "isolate",
-        "tables": {"a": f"{tmp_path}/a", "b": f"sqlite:///{tmp_path}/missing/b.db?table=b"},
+        "tables": {"a": f"{tmp_path}/a", "b": f"sqlite:///{tmp_path}/missing/b.db?table=b",
+                   "x*": f"{tmp_path}/{{stream_id}}"},
     }  # fmt: skip
     topic = SparkTopic(world, tmp_path / "home", routes)
-    for stream, count in (("a", 30), ("b", 2), ("c", 1)):
+    unfit = ("x" * 201, "x_x2f_")
+    for stream, count in (("a", 30), ("b", 2), ("c", 1), *((stream, 1) for stream in unfit)):
         for number in range(count):
             topic.add("", stream, b"%d" % number)
     result = topic.run("t")
     (a, b) = (result.tables[name] for name in sorted(result.tables))
-    assert (a["rows"], b["rows"], b["read"], result.corrupt) == (30, 0, 2, 1)
+    assert (a["rows"], b["rows"], b["read"], result.corrupt) == (30, 0, 2, 3)
     assert "unable to open database file" in b["failed"]
     assert bodies(f"{tmp_path}/a").total() == 30
-    assert len(list((tmp_path / "home").rglob("_corrupt/*"))) == 1
+    (marker,) = (sink_for(topic.home).marker(name) for name in sink_for(topic.home).window_ids())
+    assert marker is not None
+    tables = sink_for(topic.home).quarantined(marker)
+    reasons = [text for table in tables for text in table["reason"].to_pylist()]
+    assert sum("cannot stand in an address of route 'x*'" in text for text in reasons) == 2
+
+
+def test_values_that_differ_in_letters_only_fail_the_window(world: World, tmp_path: Path) -> None:
+    """Tasks do not see each other's values, so the driver cannot have them set aside."""
+    routes = {"name": "n", "unrouted": "quarantine", "tables": {"*": f"{tmp_path}/{{stream_id}}"}}
+    topic = SparkTopic(world, tmp_path / "home", routes)
+    topic.add("", "Orders", b"1")
+    topic.run("t1")
+    topic.add("", "orders", b"2")
+    with pytest.raises(ConfigError, match=r"Orders in other letters.*route of its own"):
+        topic.run("t2")
+    assert bodies(f"{tmp_path}/Orders") == {b"1": 1}
+    assert not (tmp_path / "orders").exists()
 
 
 def dies(topic: Any, task: str, points: int, *, again: bool = False) -> int:

@@ -15,7 +15,7 @@ OURS = (
     *("tubemq_client", "rocketmq_client", "tubemq_provider"),
     *("pyspark_tubemq", "pyspark_rocketmq"),
 )
-LARGEST = 435 * 1024
+LARGEST = 437 * 1024
 LARGER = 535 * 1024
 """Sizes with a second kind of source."""
 IMPORT_ALL = """

@@ -151,11 +151,13 @@ class ChangeBodies:
                 f"its row ({', '.join(list(row)[:8])}) has none of the schema's columns; if the "
                 "topic has several tables, name this one's in 'tables'"
             )
-        if self._refuses_unknown and (unknown := [n for n in row if n not in self._convert]):
-            raise ValueError(f"field {unknown[0]!r} is not in the schema")
+        if self._refuses_unknown and (others := [n for n in row if n not in self._convert]):
+            raise ValueError(f"field {others[0]!r} is not in the schema")
         cells = []
+        older = (change.before or {}) if change.op == "u" else {}
         for name, missing, convert in self._columns:
-            cell = _UNKNOWN if missing in row else self._plain_cell(name, convert, change)
+            unknown = missing in row or (name not in row and name in older)
+            cell = _UNKNOWN if unknown else self._plain_cell(name, convert, change)
             cells.append(self._cell(name, change) if cell is _UNKNOWN else cell)
         before = None
         if self._has_before and change.before is not None and change.op in ("u", "d"):
@@ -178,6 +180,8 @@ class ChangeBodies:
         images: list[Mapping[str, Any]] = [change.row]
         if change.op == "u" and change.before is not None:
             images.append(change.before)
+        if name not in change.row and any(name in image for image in images[1:]):
+            del images[0]
         for image in images:
             if image.get(f"{name}_isMissing") is True:
                 continue

@@ -309,6 +309,7 @@ def _ogg(document: dict[str, Any]) -> list[Change] | Notice:
     if word == "T":
         return Notice("truncate", table)
     if word is None and ("ddl" in document or "$schema" in document):
+        table = table or _text(document.get("title"))  # of a JSON schema
         return Notice("ddl", table, str(document.get("ddl") or "a new schema"))
     op = _OGG_OPS.get(str(word))
     if op is None:
