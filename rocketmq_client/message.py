@@ -90,7 +90,7 @@ class Message(_StoredFields):
 
     @cached_property
     def properties(self) -> dict[str, str]:
-        """All properties, also those that have an attribute of their own."""
+        """All properties by name, also tags, keys and the unique id."""
         return decode_properties(self.property_bytes)
 
     @property

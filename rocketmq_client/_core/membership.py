@@ -24,7 +24,7 @@ from rocketmq_client._core.allocation import allocation_named
 from rocketmq_client._core.ends import queue_ends
 from rocketmq_client._core.groups import (
     check_subscription,
-    commit_offset,
+    commit_offset_at,
     committed_offset,
     lock_queues,
     members,
@@ -472,8 +472,8 @@ class Membership:
         return boundary.offset, None
 
     def _commit(self, queues: Sequence[HeldQueue]) -> Conversation[None]:
-        """Commit positions; what fails is tried again at the next time. A broker that cannot be
-        reached is asked once."""
+        """Commit positions, also of queues that have left the route; what fails is tried again at
+        the next time. A broker that cannot be reached is asked once."""
         if self.settings.broadcasting:
             for held in queues:
                 self.positions[held.queue] = held.committed = held.position
@@ -485,9 +485,10 @@ class Membership:
                 continue
             position = held.position
             try:
-                route = yield from self._cluster.route(held.queue.topic)
-                yield from commit_offset(self._cluster, route, held.queue, self.group, position)
-            except (*_AWAY, errors.ConfigError):
+                yield from commit_offset_at(
+                    self._cluster, held.address, held.queue, self.group, position
+                )
+            except _AWAY:
                 away.add(held.address)
                 self.stats.failed_commits += 1
             else:
