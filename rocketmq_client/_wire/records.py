@@ -288,15 +288,31 @@ def plain_messages(queue: Queue, data: bytes, pos: int, limit: int) -> tuple[lis
     for _ in range(limit):
         if pos > size_left:
             break
-        head = unpack(data, pos)
-        size, magic, crc, _, flag, offset, physical, sys_flag, born_ms, born_host = head[:10]
-        store_ms, store_host, again, prepared, length = head[10:]
+        (
+            size,
+            magic,
+            crc,
+            _,
+            flag,
+            offset,
+            physical,
+            sys_flag,
+            born_ms,
+            born_host,
+            store_ms,
+            store_host,
+            again,
+            prepared,
+            length,
+        ) = unpack(data, pos)
         stop = pos + 88 + length
         if magic != MAGIC or sys_flag & _NOT_PLAIN or length < 0 or stop >= whole:
             break
         topic_end = stop + 1 + data[stop]
         start, end = topic_end + 2, pos + size
-        if end > whole or start + int.from_bytes(data[topic_end:start], "big") != end:
+        if not start <= end <= whole:
+            break
+        if start + (data[topic_end] << 8 | data[topic_end + 1]) != end:
             break
         body = data[pos + 88 : stop]
         if crc32(body) & _CRC_MASK != crc:
