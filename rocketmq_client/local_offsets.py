@@ -47,7 +47,14 @@ class LocalOffsets:
             group, offsets = document["group"], _queues(document["offsets"])
         except FileNotFoundError:
             return {}
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except (
+            OSError,
+            ValueError,
+            LookupError,
+            TypeError,
+            AttributeError,
+            RecursionError,
+        ) as error:
             reason = getattr(error, "strerror", None) or "it is not a file of positions"
             raise self._refusal(reason) from error
         if group != self._group:

@@ -12,6 +12,7 @@ from os import PathLike
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from rocketmq_client import errors
+from rocketmq_client.message import Message, Queue
 from tubemq_client.model import Address, TlsSettings, address_text
 from tubemq_client.model import ClientSettings as NetworkSettings
 
@@ -49,35 +50,6 @@ __all__ = [
 
 
 Found = TypeVar("Found")
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Queue:
-    """Message queue of a topic on one broker; RocketMQ's partition.
-
-    Documents, options and columns use `key` (``"<broker name>:<queue id>"``); they carry the topic
-    separately.
-    """
-
-    broker: str
-    topic: str
-    queue_id: int
-
-    @property
-    def key(self) -> str:
-        """``"<broker name>:<queue id>"``, unique within a topic."""
-        return f"{self.broker}:{self.queue_id}"
-
-    @classmethod
-    def from_key(cls, topic: str, key: str) -> Queue:
-        """Return the queue of ``"broker-a:3"``; the last colon separates. Raises `ValueError`."""
-        broker, _, number = key.rpartition(":")
-        if not (broker and number.isascii() and number.isdecimal()):
-            raise ValueError(f"queue key {key!r} is not '<broker name>:<queue id>'")
-        return cls(broker, topic, int(number))
-
-    def __str__(self) -> str:
-        return f"{self.topic}@{self.key}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,30 +137,6 @@ class RecordMark(NamedTuple):
     offset: int
     physical_offset: int
     store_ms: int
-
-
-class Message(NamedTuple):
-    """One stored record, decoded. Times are milliseconds since the epoch: `born_ms` the producer's
-    clock, `store_ms` the broker's. `message_id` is the producer's unique id (None if it sent none),
-    `offset_id` the broker's (store host and physical offset). `properties` has all of them."""
-
-    queue: Queue
-    offset: int
-    body: bytes
-    properties: dict[str, str]
-    tags: str | None
-    keys: tuple[str, ...]
-    message_id: str | None
-    offset_id: str
-    store_ms: int
-    born_ms: int
-    store_host: Address
-    born_host: Address
-    reconsume_times: int
-    flag: int
-    sys_flag: int
-    physical_offset: int
-    prepared_offset: int
 
 
 class Reply(NamedTuple):

@@ -22,6 +22,7 @@ from rocketmq_client._wire.properties import (
     decode_properties,
     find_property,
 )
+from rocketmq_client._wire.records import plain_messages
 from tubemq_client.model import CorruptRecords
 
 if TYPE_CHECKING:
@@ -146,7 +147,8 @@ class RecordBatch:
     def messages(self) -> Iterator[Message]:
         """Yield the records as `Message` tuples, in offset order."""
         for index, body in enumerate(self.columns.bodies):
-            yield message_of(self.queue, self.columns.stored(index), body)
+            plain, _ = plain_messages(self.queue, *self.columns.place(index), 1)
+            yield plain[0] if plain else message_of(self.queue, self.columns.stored(index), body)
 
     def to_arrow(self, schema: pa.Schema) -> pa.RecordBatch:
         """Return a record batch with exactly `schema`: any of `COLUMNS`, in any order.

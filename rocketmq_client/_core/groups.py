@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 __all__ = [
     "check_subscription",
     "commit_offset",
+    "commit_offset_at",
     "committed_offset",
     "heartbeat",
     "lock_queues",
@@ -72,6 +73,14 @@ def commit_offset(
     """Commit the group's `offset` at the broker. A 5.x broker refuses this for an unknown group; a
     pull makes the group known. Raises `errors.ConfigError` for a queue that the route lacks."""
     select_queues(route, [queue])
+    address = require_address(route, queue.broker)
+    yield from commit_offset_at(cluster, address, queue, group, offset)
+
+
+def commit_offset_at(
+    cluster: Cluster, address: Address, queue: Queue, group: str, offset: int
+) -> Conversation[None]:
+    """Commit the group's `offset` at this broker, whether or not a route has the queue."""
     fields = {
         "consumerGroup": group,
         "topic": queue.topic,
@@ -79,7 +88,6 @@ def commit_offset(
         "commitOffset": str(offset),
         "bname": queue.broker,
     }
-    address = require_address(route, queue.broker)
     try:
         yield from cluster.call(address, codes.UPDATE_CONSUMER_OFFSET, fields)
     except errors.UnknownGroup:

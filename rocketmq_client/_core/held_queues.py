@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from rocketmq_client import errors
 from rocketmq_client.model import ReceivedBatch
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
+    from collections.abc import Collection, Iterator, Sequence
 
     from rocketmq_client._wire.bodies import Subscription
     from rocketmq_client.model import Address, ConsumerSettings, Message, Queue
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["LOCK_MS", "HeldQueue", "HeldQueues", "lock_is_over"]
 
 
+_BODY = attrgetter("body")
 LOCK_MS: Final = 30_000
 """Time for which a member relies on a broker's lock, of the 60 s after which the broker gives it to
 others."""
@@ -44,6 +46,7 @@ class HeldQueue:
     records: deque[Message] = field(default_factory=deque)
     bytes: int = 0
     delivered: ReceivedBatch | None = None
+    delivered_bytes: int = 0
     in_flight: bool = False
     pull_at: int = 0
     odd_since: int | None = None
@@ -55,11 +58,10 @@ class HeldQueue:
         """Records that are pulled and not confirmed."""
         return len(self.records) + (len(self.delivered.messages) if self.delivered else 0)
 
-    def add(self, messages: Iterable[Message], following: int) -> None:
+    def add(self, messages: Sequence[Message], following: int) -> None:
         """Take pulled records; `following` is the offset to pull next."""
-        for message in messages:
-            self.records.append(message)
-            self.bytes += len(message.body)
+        self.records.extend(messages)
+        self.bytes += _body_bytes(messages)
         self.next_offset = following
         self.skip_filtered()
 
@@ -74,6 +76,11 @@ class HeldQueue:
         self.records.clear()
         self.bytes, self.delivered = 0, None
         self.position = self.next_offset = offset
+
+
+def _body_bytes(messages: Sequence[Message]) -> int:
+    """Return the bytes of all bodies."""
+    return sum(map(len, map(_BODY, messages)))
 
 
 def lock_is_over(held: HeldQueue, now: int) -> bool:
@@ -120,10 +127,10 @@ class HeldQueues:
         return [
             held
             for held in self._held.values()
-            if held.address == address
-            and not (held.in_flight or held.revoked or lock_is_over(held, now))
+            if not held.in_flight
+            and held.address == address
+            and not (held.revoked or lock_is_over(held, now) or self._is_paused(held))
             and held.pull_at <= now
-            and held.queue not in self.paused
             and held.count < limits.queue_records
             and held.bytes < limits.queue_bytes
         ]
@@ -134,12 +141,14 @@ class HeldQueues:
         for _ in range(len(self._turns)):
             held = self._turns[0]
             self._turns.rotate(-1)
-            closed = held.revoked or held.queue in self.paused or lock_is_over(held, now)
+            closed = held.revoked or lock_is_over(held, now) or self._is_paused(held)
             if held.delivered is None and held.records and not closed:
                 count = min(self._settings.batch_records, len(held.records))
-                messages = tuple(held.records.popleft() for _ in range(count))
+                pop = held.records.popleft
+                messages = tuple([pop() for _ in range(count)])
                 following = messages[-1].offset + 1 if held.records else held.next_offset
                 held.delivered = ReceivedBatch(held.queue, messages, following)
+                held.delivered_bytes = _body_bytes(messages)
                 return held.delivered
         return None
 
@@ -147,7 +156,7 @@ class HeldQueues:
         """Move the position past the batch and return it. Raises `errors.StaleBatch`."""
         held = self.require_open(batch)
         held.position = batch.next_offset
-        held.bytes -= sum(len(message.body) for message in batch.messages)
+        held.bytes -= held.delivered_bytes
         held.delivered = None
         held.skip_filtered()
         return held.position
@@ -157,6 +166,9 @@ class HeldQueues:
         held = self.require_open(batch)
         held.records.extendleft(reversed(batch.messages))
         held.delivered = None
+
+    def _is_paused(self, held: HeldQueue) -> bool:
+        return bool(self.paused) and held.queue in self.paused
 
     def is_open(self, batch: ReceivedBatch) -> bool:
         """Return whether the batch can be confirmed."""

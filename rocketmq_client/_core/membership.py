@@ -24,7 +24,7 @@ from rocketmq_client._core.allocation import allocation_named
 from rocketmq_client._core.ends import queue_ends
 from rocketmq_client._core.groups import (
     check_subscription,
-    commit_offset,
+    commit_offset_at,
     committed_offset,
     lock_queues,
     members,
@@ -161,7 +161,7 @@ class Membership:
         if batch is not None:
             self.stats.batches += 1
             self.stats.records += len(batch.messages)
-            self.stats.bytes += sum(len(message.body) for message in batch.messages)
+            self.stats.bytes += self.held.get(batch.queue).delivered_bytes
         elif self._failure is not None:
             raise self._failure
         return batch
@@ -472,8 +472,8 @@ class Membership:
         return boundary.offset, None
 
     def _commit(self, queues: Sequence[HeldQueue]) -> Conversation[None]:
-        """Commit positions; what fails is tried again at the next time. A broker that cannot be
-        reached is asked once."""
+        """Commit positions, also of queues that have left the route; what fails is tried again at
+        the next time. A broker that cannot be reached is asked once."""
         if self.settings.broadcasting:
             for held in queues:
                 self.positions[held.queue] = held.committed = held.position
@@ -485,9 +485,10 @@ class Membership:
                 continue
             position = held.position
             try:
-                route = yield from self._cluster.route(held.queue.topic)
-                yield from commit_offset(self._cluster, route, held.queue, self.group, position)
-            except (*_AWAY, errors.ConfigError):
+                yield from commit_offset_at(
+                    self._cluster, held.address, held.queue, self.group, position
+                )
+            except _AWAY:
                 away.add(held.address)
                 self.stats.failed_commits += 1
             else:
@@ -526,17 +527,18 @@ class Membership:
             flights[id(ticket.handle)] = ticket, held, now, held.next_offset
             self.stats.pulls += 1
         tickets = [ticket for ticket, *_ in flights.values()]
-        for ticket in (yield AwaitAny(address, tickets, _LISTEN_MS)):
+        ready = yield AwaitAny(address, tickets, _LISTEN_MS)
+        now = yield Now()
+        for ticket in ready:
             _, held, since, asked = flights.pop(id(ticket.handle))
             held.in_flight = False
             try:
                 answer = PullAnswer.of((yield from _reply(ticket)))
                 if held.revoked or held.next_offset != asked:
                     continue  # given up, or reset meanwhile
-                yield from self._take_answer(held, answer, since)
+                self._take_answer(held, answer, since, now)
             except errors.RocketMQError as error:
                 self.stats.failed_pulls += 1
-                now = yield Now()
                 held.pull_at = now + _PAUSE_MS
                 self._pull_failed(held, error, now)
             else:
@@ -564,8 +566,7 @@ class Membership:
         elif not error.retriable:
             self.fail(error)
 
-    def _take_answer(self, held: HeldQueue, answer: PullAnswer, since: int) -> Conversation[None]:
-        now = yield Now()
+    def _take_answer(self, held: HeldQueue, answer: PullAnswer, since: int, now: int) -> None:
         at, following = held.next_offset, answer.next_offset
         if answer.code == codes.SUCCESS:
             found, rest_at = messages_of(held.queue, answer.body, self.settings.pull_records)
@@ -576,7 +577,7 @@ class Membership:
                 held.pull_at = now + _EARLY_MS
                 return
             tags = tags_to_keep(held.subscription)
-            held.add((m for m in mine if tags is None or m.tags in tags), end)
+            held.add(mine if tags is None else [m for m in mine if m.tags in tags], end)
             self._ready()
         elif answer.code == codes.PULL_OFFSET_MOVED:
             self._moved(held, answer, now)

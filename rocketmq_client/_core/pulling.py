@@ -14,13 +14,12 @@ from rocketmq_client._wire import codes
 from rocketmq_client._wire.batches import MAX_INNER_RECORDS, decode_batch
 from rocketmq_client._wire.bodies import Subscription
 from rocketmq_client._wire.compression import COMPRESSED, decompress
-from rocketmq_client._wire.properties import KEYS, TAGS, UNIQ_KEY, decode_properties
 from rocketmq_client._wire.records import (
     INNER_BATCH,
     MAX_UNPACKED_BYTES,
     StoredRecord,
-    offset_id,
     parse_record,
+    plain_messages,
 )
 from rocketmq_client.model import Message, PullResult, tag_names
 
@@ -195,15 +194,18 @@ def messages_of(queue: Queue, body: bytes, count: int) -> tuple[list[Message], i
     while pos < len(body):
         if len(messages) >= count or unpacked >= MAX_UNPACKED_BYTES:
             return messages, following
-        record, pos = parse_record(body, pos)
-        plain = plain_body(record, queue)
-        if record.sys_flag & COMPRESSED:
-            unpacked += len(plain)
-        if record.sys_flag & INNER_BATCH:
-            messages += _inner_messages(queue, record, plain)
-        else:
-            messages.append(message_of(queue, record, plain))
-        following = messages[-1].offset + 1 if messages else record.queue_offset + 1
+        found, pos = plain_messages(queue, body, pos, count - len(messages))
+        messages += found
+        if not found:
+            record, pos = parse_record(body, pos)
+            plain = plain_body(record, queue)
+            unpacked += len(plain) if record.sys_flag & COMPRESSED else 0
+            following = record.queue_offset + 1
+            if record.sys_flag & INNER_BATCH:
+                messages += _inner_messages(queue, record, plain)
+            else:
+                messages.append(message_of(queue, record, plain))
+        following = messages[-1].offset + 1 if messages else following
     return messages, None
 
 
@@ -232,24 +234,8 @@ def _inner_messages(queue: Queue, record: StoredRecord, body: bytes) -> Iterator
 
 def message_of(queue: Queue, record: StoredRecord, body: bytes) -> Message:
     """Convert a stored record to a message with its unpacked body."""
-    properties = decode_properties(record.properties)
-    keys = properties.get(KEYS)
     return Message(
-        queue,
-        record.queue_offset,
-        body,
-        properties,
-        properties.get(TAGS),
-        tuple(filter(None, keys.split(" "))) if keys else (),
-        properties.get(UNIQ_KEY),
-        offset_id(record.store_host, record.physical_offset),
-        record.store_ms,
-        record.born_ms,
-        record.store_host,
-        record.born_host,
-        record.reconsume_times,
-        record.flag,
-        record.sys_flag,
-        record.physical_offset,
-        record.prepared_offset,
+        *(queue, record.queue_offset, body, record.properties, record.store_ms, record.born_ms),
+        *(record.store_host, record.born_host, record.reconsume_times, record.flag),
+        *(record.sys_flag, record.physical_offset, record.prepared_offset),
     )

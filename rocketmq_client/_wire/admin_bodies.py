@@ -160,7 +160,7 @@ def _queue(key: str) -> Queue:
     try:
         item = json.loads(key)
         return Queue(str(item["brokerName"]), str(item["topic"]), int(item["queueId"]))
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         raise errors.ProtocolViolation(f"{key[:80]!r} is no queue") from error
 
 

@@ -233,7 +233,7 @@ def parse_locked(body: bytes) -> set[Queue]:
             Queue(str(item["brokerName"]), str(item["topic"]), int(item["queueId"]))
             for item in items
         }
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise errors.ProtocolViolation(f"the answer to a lock has no queue: {error}") from error
 
 

@@ -40,6 +40,7 @@ _LANGUAGES: Final = (
 _LANGUAGE_NUMBERS: Final = {name: number for number, name in enumerate(_LANGUAGES)}
 _LANGUAGE_OTHER: Final = 7
 
+_TO_JSON = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 _PREFIX = struct.Struct(">ii")
 _BINARY_HEAD = struct.Struct(">hbhii")
 _INT = struct.Struct(">i")
@@ -84,7 +85,7 @@ def encode_command(command: Command) -> bytes:
     return b"".join((prefix, header, command.body))
 
 
-def decode_command(frame: bytes) -> Command:
+def decode_command(frame: bytes | memoryview) -> Command:
     """Decode the command of a frame without its length. Raises `errors.ProtocolViolation`."""
     if len(frame) < 4:
         raise errors.ProtocolViolation(f"a frame of {len(frame)} bytes has no header length")
@@ -95,9 +96,9 @@ def decode_command(frame: bytes) -> Command:
             f"a header of {stop - 4} bytes in a frame of {len(frame)} bytes"
         )
     if mark == JSON:
-        return _from_json(frame[4:stop], frame[stop:])
+        return _from_json(bytes(frame[4:stop]), bytes(frame[stop:]))
     if mark == BINARY:
-        return _from_binary(frame, stop)
+        return _from_binary(bytes(frame), stop)
     raise errors.ProtocolViolation(f"unknown form of header {mark}")
 
 
@@ -117,14 +118,12 @@ def _json_header(command: Command) -> bytes:
     if command.fields:
         header["extFields"] = command.fields
     header["serializeTypeCurrentRPC"] = "JSON"
-    return json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode(
-        "utf-8", "surrogatepass"
-    )
+    return _TO_JSON(header).encode("utf-8", "surrogatepass")
 
 
 def _from_json(header: bytes, body: bytes) -> Command:
     try:
-        members = json.loads(header)
+        members = json.loads(header.decode("utf-8", "surrogatepass"))
     except (ValueError, RecursionError) as error:
         raise errors.ProtocolViolation(f"a header is not JSON: {error}") from error
     if not isinstance(members, dict):
@@ -136,7 +135,11 @@ def _from_json(header: bytes, body: bytes) -> Command:
     return Command(
         _whole(members, "code", 16),
         _whole(members, "opaque", 32),
-        {key: _text(value) for key, value in fields.items() if value is not None},
+        {
+            key: value if type(value) is str else _text(value)
+            for key, value in fields.items()
+            if value is not None
+        },
         body,
         _whole(members, "flag", 32),
         remark,
@@ -153,9 +156,7 @@ def _whole(header: dict[str, Any], name: str, bits: int) -> int:
 
 
 def _text(value: Any) -> str:
-    """Return the text of a value: like servers, accept numbers and booleans."""
-    if isinstance(value, str):
-        return value
+    """Return the text of a number or boolean, which servers accept as well."""
     return json.dumps(value)
 
 

@@ -77,7 +77,8 @@ class CommandDecoder:
                 )
             if stop > end:
                 break
-            self._commands.append(decode_command(bytes(buffer[pos + 4 : stop])))
+            with memoryview(buffer) as whole, whole[pos + 4 : stop] as frame:
+                self._commands.append(decode_command(frame))
             pos = stop
         del buffer[:pos]
 

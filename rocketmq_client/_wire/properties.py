@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from rocketmq_client import errors
+from rocketmq_client.message import KEYS, TAGS, UNIQ_KEY, decode_properties
 
 __all__ = [
     "CLUSTER",
@@ -30,9 +31,6 @@ __all__ = [
     "tag_hash",
 ]
 
-TAGS: Final = "TAGS"
-KEYS: Final = "KEYS"
-UNIQ_KEY: Final = "UNIQ_KEY"
 DELAY: Final = "DELAY"
 WAIT: Final = "WAIT"
 RETRY_TOPIC: Final = "RETRY_TOPIC"
@@ -55,17 +53,6 @@ def encode_properties(properties: Mapping[str, str]) -> str:
                 f"property {name!r} holds a separator (0x01 or 0x02)", subject="record"
             )
     return "".join(f"{name}\x01{value}\x02" for name, value in properties.items())
-
-
-def decode_properties(raw: bytes) -> dict[str, str]:
-    """Return the pairs; invalid UTF-8 becomes replacement characters. The first value of a repeated
-    name counts: 4.x brokers append a batch's properties to those of its records."""
-    properties: dict[str, str] = {}
-    for item in raw.decode("utf-8", "replace").split(_VALUE_END):
-        name, separator, value = item.partition(_NAME_END)
-        if separator:
-            properties.setdefault(name, value)
-    return properties
 
 
 def find_property(raw: bytes, name: bytes) -> bytes | None:

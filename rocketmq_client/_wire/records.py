@@ -2,8 +2,8 @@
 
 Upstream's `MessageDecoder.java`, `CommitLog.java`; the layout is in
 `docs/rocketmq-protocol/records.md`. `scan` is the hot path of ordinary topics: one pass over an
-answer that checks sizes, magic, queue and checksums and leaves flat lists. `parse_record` reads one
-record whole, of any kind.
+answer that checks sizes, magic, queue and checksums and leaves flat lists. `plain_messages` is that
+of members of groups. `parse_record` reads one record whole, of any kind.
 """
 
 from __future__ import annotations
@@ -12,12 +12,15 @@ import struct
 from dataclasses import dataclass, field
 from functools import lru_cache
 from ipaddress import ip_address
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rocketmq_client import errors
 from rocketmq_client._wire.compression import COMPRESSED, decompress
-from rocketmq_client.model import Address
+from rocketmq_client.message import Message, host_bytes, offset_id
 from tubemq_client._wire.crc import crc32
+
+if TYPE_CHECKING:
+    from rocketmq_client.model import Address, Queue
 
 __all__ = [
     "INNER_BATCH",
@@ -31,6 +34,7 @@ __all__ = [
     "offset_id",
     "parse_record",
     "parse_records",
+    "plain_messages",
     "position_in",
     "scan",
 ]
@@ -46,19 +50,18 @@ most from a broker with default options) stay below."""
 BORN_IPV6: Final = 0x10
 STORED_IPV6: Final = 0x20
 INNER_BATCH: Final = 0x80
-_WIDE: Final = BORN_IPV6 | STORED_IPV6
 _UNUSUAL: Final = BORN_IPV6 | STORED_IPV6 | INNER_BATCH
+_NOT_PLAIN: Final = _UNUSUAL | COMPRESSED
 
 # size, magic, crc, queue id, flag, queue offset, physical offset, sysFlag, born at, (born host),
 # stored at, (store host), reconsume times, (prepared transaction), body length
 _FAST = struct.Struct(">iIIiiqqiq8xq8xi8xi")
-# the same with hosts and prepared transaction, of a record whose hosts have IPv4 addresses
+# the same with hosts and prepared transaction
 _WHOLE = struct.Struct(">iIIiiqqiq8sq8siqi")
 _HEAD = struct.Struct(">iIIiiqqiq")
 _TAIL = struct.Struct(">iqi")
 _STORED_AT = struct.Struct(">q")
 _PORT = struct.Struct(">i")
-_64_BITS: Final = 2**64 - 1
 _CRC_MASK: Final = 0x7FFFFFFF
 
 
@@ -150,8 +153,12 @@ class RecordColumns:
 
     def stored(self, index: int) -> StoredRecord:
         """Return one record whole, parsed again from its answer."""
+        return parse_record(*self.place(index))[0]
+
+    def place(self, index: int) -> tuple[bytes, int]:
+        """Return the answer that has a record, and the record's position in it."""
         data = next(data for first, data in reversed(self.chunks) if first <= index)
-        return parse_record(data, self.positions[index])[0]
+        return data, self.positions[index]
 
 
 _LISTS = (
@@ -271,67 +278,61 @@ def position_in(data: bytes) -> int:
     return _HEAD.unpack_from(data)[6] if len(data) >= _HEAD.size else -1
 
 
+def plain_messages(queue: Queue, data: bytes, pos: int, limit: int) -> tuple[list[Message], int]:
+    """Return the messages from `pos` on, up to `limit`, and the position behind them. They end
+    before the first record that only `parse_record` can judge: a damaged, packed or inner batch
+    one, or one whose hosts have IPv6 addresses."""
+    messages: list[Message] = []
+    unpack, size_left, append = _WHOLE.unpack_from, len(data) - _WHOLE.size, messages.append
+    new, whole = tuple.__new__, len(data)
+    for _ in range(limit):
+        if pos > size_left:
+            break
+        (
+            size,
+            magic,
+            crc,
+            _,
+            flag,
+            offset,
+            physical,
+            sys_flag,
+            born_ms,
+            born_host,
+            store_ms,
+            store_host,
+            again,
+            prepared,
+            length,
+        ) = unpack(data, pos)
+        stop = pos + 88 + length
+        if magic != MAGIC or sys_flag & _NOT_PLAIN or length < 0 or stop >= whole:
+            break
+        topic_end = stop + 1 + data[stop]
+        start, end = topic_end + 2, pos + size
+        if not start <= end <= whole:
+            break
+        if start + (data[topic_end] << 8 | data[topic_end + 1]) != end:
+            break
+        body = data[pos + 88 : stop]
+        if crc32(body) & _CRC_MASK != crc:
+            break
+        values = (
+            *(queue, offset, body, data[start:end], store_ms, born_ms, _address(store_host)),
+            *(_address(born_host), again, flag, sys_flag, physical, prepared),
+        )
+        append(new(Message, values))
+        pos = end
+    return messages, pos
+
+
 def parse_record(data: bytes, pos: int) -> tuple[StoredRecord, int]:
     """Return the record at `pos` and the position of the next. Raises
     `errors.ProtocolViolation`."""
     try:
-        return _parse_usual(data, pos) or _parse(data, pos)
+        return _parse(data, pos)
     except (struct.error, IndexError) as error:
         raise errors.ProtocolViolation(f"a record is cut short: {error}") from error
-
-
-def _parse_usual(data: bytes, pos: int) -> tuple[StoredRecord, int] | None:
-    """Return what `_parse` does, three times faster; None for a record that it has to judge."""
-    (
-        size,
-        magic,
-        crc,
-        queue,
-        flag,
-        offset,
-        physical,
-        sys_flag,
-        born,
-        born_host,
-        stored,
-        store_host,
-        again,
-        prepared,
-        length,
-    ) = _WHOLE.unpack_from(data, pos)
-    if magic != MAGIC or sys_flag & _WIDE or length < 0:
-        return None
-    start = pos + 88
-    stop = start + length
-    if stop + 3 > len(data):
-        return None
-    topic_at = stop + 1
-    topic_end = topic_at + data[stop]
-    at = topic_end + 2
-    if at > len(data):
-        return None
-    end = at + (data[topic_end] << 8 | data[topic_end + 1])
-    if end != pos + size or end > len(data):
-        return None
-    record = StoredRecord(
-        queue,
-        flag,
-        offset,
-        physical,
-        sys_flag,
-        born,
-        _address(born_host),
-        stored,
-        _address(store_host),
-        again,
-        prepared,
-        data[start:stop],
-        data[topic_at:topic_end].decode("utf-8", "replace"),
-        data[at:end],
-        crc,
-        size,
-    )
-    return record, end
 
 
 def _parse(data: bytes, pos: int) -> tuple[StoredRecord, int]:
@@ -377,7 +378,7 @@ def _address(raw: bytes) -> Address:
 def encode_record(record: StoredRecord) -> bytes:
     """Return the bytes of a record; host flags and size are derived, the checksum is the
     record's."""
-    born, store = (_host_bytes(host) for host in (record.born_host, record.store_host))
+    born, store = (host_bytes(host) for host in (record.born_host, record.store_host))
     sys_flag = record.sys_flag & ~(BORN_IPV6 | STORED_IPV6)
     sys_flag |= (BORN_IPV6 if len(born) > 8 else 0) | (STORED_IPV6 if len(store) > 8 else 0)
     topic = record.topic.encode()
@@ -399,17 +400,3 @@ def encode_record(record: StoredRecord) -> bytes:
         *(record.physical_offset, sys_flag, record.born_ms),
     )
     return b"".join((head, *parts))
-
-
-def _host_bytes(host: Address) -> bytes:
-    return ip_address(host[0]).packed + _PORT.pack(host[1])
-
-
-def offset_id(store_host: Address, physical_offset: int) -> str:
-    """Return the broker's message id: store host and physical offset, upper-case hex."""
-    return f"{_host_hex(store_host)}{physical_offset & _64_BITS:016X}"
-
-
-@lru_cache(maxsize=1024)
-def _host_hex(host: Address) -> str:
-    return _host_bytes(host).hex().upper()

@@ -78,6 +78,8 @@ class Consumer(AsyncClosing):
         self._stopped = asyncio.Event()
         self._keeper: asyncio.Task[None] | None = None
         self._pullers: dict[Address, asyncio.Task[None]] = {}
+        self._workers: set[asyncio.Task[None]] = set()
+        self._patience_s = (settings.rpc_timeout_ms + settings.connect_timeout_ms) / 1000
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -225,6 +227,7 @@ class Consumer(AsyncClosing):
             asyncio.create_task(work(), name=f"rocketmq-consumer-worker-{n}")
             for n in range(workers)
         ]
+        self._workers.update(tasks)
         try:
             await asyncio.gather(*tasks, return_exceptions=True)
         finally:
@@ -232,6 +235,7 @@ class Consumer(AsyncClosing):
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            self._workers.difference_update(tasks)
         if problems:
             raise problems[0]
 
@@ -256,12 +260,25 @@ class Consumer(AsyncClosing):
                 with suppress(errors.StaleBatch):
                     await self.reject(batch)
                 raise
-            settle = self.send_back if on_error == "send_back" else self.reject
+            settle = self._hand_back if on_error == "send_back" else self.reject
             self.stats.failed_batches += 1
             if on_error == "retry":
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(self._stopped.wait(), RETRY_PAUSE_S)
+                await self._pause_retry()
         await self._settle(batch, settle)
+
+    async def _hand_back(self, batch: ReceivedBatch) -> None:
+        """Send the batch back; while its broker cannot take it, deliver it again after a second."""
+        try:
+            await self.send_back(batch)
+        except (errors.NetworkError, errors.ServerError) as error:
+            if error.fatal:
+                raise
+            await self._pause_retry()
+            await self.reject(batch)
+
+    async def _pause_retry(self) -> None:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._stopped.wait(), RETRY_PAUSE_S)
 
     async def _settle(
         self, batch: ReceivedBatch, settle: Callable[[ReceivedBatch], Coroutine[Any, Any, object]]
@@ -290,12 +307,17 @@ class Consumer(AsyncClosing):
         self._ready.notify()
 
     async def close(self) -> None:
-        """Commit what is confirmed, leave the group, close all connections. Safe to call twice."""
+        """Commit what is confirmed, leave the group, close all connections. Safe to call twice.
+
+        Handlers of a `run` may finish their batches before, within the time of one request; the
+        records of one that takes longer come to another member.
+        """
         if self._member.closing:
             return
         self._member.closing = True
         await self.stop()
         try:
+            await self._wait_for_handlers()
             tasks = [*self._pullers.values(), *([self._keeper] if self._keeper else [])]
             for task in tasks:
                 task.cancel()
@@ -306,6 +328,11 @@ class Consumer(AsyncClosing):
         finally:
             self._close_offsets()
             await self._driver.close()
+
+    async def _wait_for_handlers(self) -> None:
+        current = asyncio.current_task()
+        if workers := [task for task in self._workers if task is not current]:
+            await asyncio.wait(workers, timeout=self._patience_s)
 
     # -- positions of a broadcasting member -----------------------------------------------------
 

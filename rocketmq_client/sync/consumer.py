@@ -83,6 +83,7 @@ class Consumer(Closing):
         self._stopped = threading.Event()
         self._keeper: threading.Thread | None = None
         self._pullers: dict[Address, threading.Thread] = {}
+        self._workers: set[threading.Thread] = set()
 
     def __enter__(self) -> Self:
         self.start()
@@ -230,6 +231,7 @@ class Consumer(Closing):
             threading.Thread(target=work, name=f"rocketmq-consumer-worker-{n}", daemon=True)
             for n in range(workers)
         ]
+        self._workers.update(threads)
         for thread in threads:
             thread.start()
         try:
@@ -237,6 +239,7 @@ class Consumer(Closing):
                 thread.join()
         finally:
             self.stop()
+        self._workers.difference_update(threads)
         if problems:
             raise problems[0]
 
@@ -259,11 +262,24 @@ class Consumer(Closing):
                 with suppress(errors.StaleBatch):
                     self.reject(batch)
                 raise
-            settle = self.send_back if on_error == "send_back" else self.reject
+            settle = self._hand_back if on_error == "send_back" else self.reject
             self.stats.failed_batches += 1
             if on_error == "retry":
-                self._stopped.wait(RETRY_PAUSE_S)
+                self._pause_retry()
         self._settle(batch, settle)
+
+    def _hand_back(self, batch: ReceivedBatch) -> None:
+        """Send the batch back; while its broker cannot take it, deliver it again after a second."""
+        try:
+            self.send_back(batch)
+        except (errors.NetworkError, errors.ServerError) as error:
+            if error.fatal:
+                raise
+            self._pause_retry()
+            self.reject(batch)
+
+    def _pause_retry(self) -> None:
+        self._stopped.wait(RETRY_PAUSE_S)
 
     def _settle(self, batch: ReceivedBatch, settle: Callable[[ReceivedBatch], object]) -> None:
         """Settle a batch whose user has ended; count it if its queue was taken away meanwhile."""
@@ -292,7 +308,11 @@ class Consumer(Closing):
         self._ready.notify()
 
     def close(self) -> None:
-        """Commit what is confirmed, leave the group, close all connections. Safe to call twice."""
+        """Commit what is confirmed, leave the group, close all connections. Safe to call twice.
+
+        Handlers of a `run` may finish their batches before, within the time of one request; the
+        records of one that takes longer come to another member.
+        """
         with self._lock:
             first, self._member.closing = not self._member.closing, True
         if not first:
@@ -363,11 +383,11 @@ class Consumer(Closing):
         return thread
 
     def _join_threads(self) -> None:
-        """Wait for the threads as long as one request takes; what is late meets closed
+        """Wait for handlers and threads as long as one request takes; what is late meets closed
         connections."""
         settings = self._settings
         over = time.monotonic() + (settings.rpc_timeout_ms + settings.connect_timeout_ms) / 1000
-        if self._keeper is not None:
-            self._keeper.join(max(0.0, over - time.monotonic()))
-        for thread in list(self._pullers.values()):
+        workers = [thread for thread in self._workers if thread is not threading.current_thread()]
+        keeper = [self._keeper] if self._keeper is not None else []
+        for thread in (*workers, *keeper, *self._pullers.values()):
             thread.join(max(0.0, over - time.monotonic()))

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.client.core.conftest import BESIDE, PARTITION, TOPIC
-from tubemq_client import errors
+from tubemq_client import _pb, errors
 from tubemq_client._core.assigned import READ_STATUS, AssignedSession
 from tubemq_client._core.identity import ClientIds
 from tubemq_client._core.master import MasterSession
@@ -112,3 +112,32 @@ def test_leaving_gives_back_reachable_partitions_and_continues(
     driver.run(consumer.close())
     assert driver.asked[-3:] == ["register partition", "register partition", "close consumer"]
     assert len(memory.broker(2).leases) == 0
+
+
+def test_a_broker_that_refuses_the_token_of_a_heartbeat_loses_its_partitions(
+    memory: MemoryTubeMQ, consumer: AssignedSession
+) -> None:
+    driver = memory.driver()
+    driver.run(consumer.assign(PARTITION, None, EARLIEST))
+    driver.run(consumer.assign(BESIDE, None, EARLIEST))
+    memory.tamper = lambda traced, reply: (
+        _pb.HeartBeatResponseB2C(success=False, errCode=415, errMsg="who are you?")
+        if traced.method == "broker heartbeat"
+        else reply
+    )
+    driver.run(consumer.heartbeat_brokers())
+    assert consumer.held == {}
+    memory.tamper = None
+    driver.run(consumer.assign(PARTITION, None, EARLIEST))
+    assert consumer.held.keys() == {PARTITION}
+
+
+def test_a_held_partition_is_not_registered_a_second_time(
+    memory: MemoryTubeMQ, consumer: AssignedSession
+) -> None:
+    driver = memory.driver()
+    driver.run(consumer.assign(PARTITION, None, EARLIEST))
+    before = len(driver.trace)
+    driver.run(consumer.assign(PARTITION, None, EARLIEST))
+    assert len(driver.trace) == before
+    assert consumer.held.keys() == {PARTITION}

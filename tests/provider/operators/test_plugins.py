@@ -89,6 +89,23 @@ def test_a_group_of_a_plugin_is_ingested_sampled_shown_and_moved(
         TubeMQSampleEndsOperator(task_id="sample", **{**names, "source": "rocketmq"})
 
 
+def test_an_operator_writes_into_the_sink_that_it_was_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = tmp_path / "cluster" / "orders"
+    topic.mkdir(parents=True)
+    (topic / "north.0").write_text("a\nb\n")
+    extra = {"root": str(topic.parent), "cluster": "main"}
+    document = json.dumps({"conn_type": "lines", "extra": extra})
+    monkeypatch.setenv("AIRFLOW_CONN_FILES", document)
+    task = operator(source="lines", cluster="main", sink=ParquetSink(tmp_path / "lake"))
+
+    done = type(task).execute.__wrapped__(task, fake_context(task, {}))
+
+    assert done["total"] == 2
+    assert list((tmp_path / "lake").rglob("*.parquet"))
+
+
 def test_an_unknown_source_is_refused_when_the_dag_is_parsed() -> None:
     with pytest.raises(ConfigError, match="no source of kind 'linez' here"):
         operator(source="linez", path="/lake")

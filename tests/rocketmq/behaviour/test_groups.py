@@ -3,6 +3,7 @@ brokers come and go."""
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import Callable
@@ -552,6 +553,34 @@ def test_a_record_whose_handler_fails_comes_back_from_the_broker(shell: Shell, s
     assert seen == [0, 1]
 
 
+def test_closing_lets_handlers_finish_their_batch(shell: Shell) -> None:
+    """So that no other member gets records of an ordered queue while they are handled."""
+    began, seen = threading.Event(), []
+    ordered = ConsumerSettings(consume_from="first", ordered=True)
+
+    def handle(batch) -> object:
+        began.set()
+        if shell.name == "sync":
+            time.sleep(0.5)
+            return seen.append(batch.next_offset)
+        return later(batch)
+
+    async def later(batch) -> None:
+        await asyncio.sleep(0.5)
+        seen.append(batch.next_offset)
+
+    with EmbeddedRocketMQ(topics={"orders": 1}) as mq:
+        send(shell, mq.settings, "orders", [1])
+        with shell.Consumer(mq.settings, "g", {"orders": ()}, consumer=ordered) as consumer:
+            running = threading.Thread(target=consumer.run, args=(handle,))
+            running.start()
+            assert began.wait(30)
+            consumer.close()
+            assert seen == [1]
+            assert mq.do(lambda broker: broker.groups.offsets["g", "orders", 0]) == 1
+            running.join(10)
+
+
 def test_a_file_of_positions_belongs_to_one_group(tmp_path) -> None:
     path = tmp_path / "positions"
     queue = Queue("broker-a", "orders", 1)
@@ -562,7 +591,14 @@ def test_a_file_of_positions_belongs_to_one_group(tmp_path) -> None:
     assert loaded(path, "lake") == {queue: 7}
     with pytest.raises(errors.ConfigError, match="positions of group 'lake'"):
         loaded(path, "other")
-    for text in ("{}", "no JSON", '{"group": "lake", "offsets": {"t": {"b:0": -1}}}', "[]"):
+    for text in (
+        "{}",
+        "no JSON",
+        '{"group": "lake", "offsets": {"t": {"b:0": -1}}}',
+        "[]",
+        "",
+        "[" * 100_000,
+    ):
         path.write_text(text)
         with pytest.raises(errors.ConfigError, match="not a file of positions"):
             loaded(path, "lake")

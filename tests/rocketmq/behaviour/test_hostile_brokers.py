@@ -6,6 +6,7 @@ from __future__ import annotations
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from threading import Thread
 
 import pytest
 
@@ -14,6 +15,7 @@ from rocketmq_client._core import requests as core_requests
 from rocketmq_client._core import transactions as core_transactions
 from rocketmq_client._wire.commands import Command, encode_command
 from rocketmq_client.embedded import EmbeddedRocketMQ
+from rocketmq_client.embedded.replies import answer
 from tests.rocketmq.behaviour.between import Change, as_it_is, hop_before
 from tests.rocketmq.behaviour.test_groups import own, read, send, until
 from tests.rocketmq.behaviour.test_transactions import opened
@@ -170,3 +172,44 @@ def test_a_broker_that_answers_too_late_delays_records_and_repeats_none(shell: S
         with shell.Consumer(settings, "g", {"orders": ()}, consumer=FIRST) as consumer:
             assert read(consumer, 5) == [0, 1, 2, 3, 4]
             assert consumer.receive(1_000) is None
+
+
+def test_a_queue_that_is_no_longer_in_the_route_keeps_its_position(shell: Shell) -> None:
+    """Its topic was made smaller: the next member goes on there when it is made larger again."""
+    seldom = replace(FIRST, commit_ms=3_600_000, rebalance_ms=200)
+    with EmbeddedRocketMQ(topics={"orders": 3}) as mq:
+        settings = replace(mq.settings, route_period_ms=100)
+        send(shell, settings, "orders", range(30))
+        with shell.Consumer(settings, "g", {"orders": ()}, consumer=seldom) as consumer:
+            read(consumer, 30)
+            mq.do(lambda broker: setattr(broker.topics["orders"], "queues", 1))
+            until(lambda: len(own(consumer)) == 1)
+            until(lambda: mq.do(lambda broker: broker.groups.offsets["g", "orders", 2]) == 10, 5)
+            mq.do(lambda broker: setattr(broker.topics["orders"], "queues", 3))
+            until(lambda: len(own(consumer)) == 3)
+            assert consumer.receive(300) is None
+
+
+def test_records_that_cannot_be_sent_back_now_are_handled_again(shell: Shell) -> None:
+    refusals = iter([2, 1])
+    with EmbeddedRocketMQ(topics={"orders": 1}) as mq:
+        take_back = mq.do(lambda broker: broker._handlers[36])
+
+        def refuse(request: Command, channel) -> Command:
+            code = next(refusals, 0)
+            return answer(request, code, "busy") if code else take_back(request, channel)
+
+        mq.do(lambda broker: broker._handlers.update({36: refuse}))
+        send(shell, mq.settings, "orders", [1])
+        seen: list[int] = []
+        with shell.Consumer(mq.settings, "g", {"orders": ()}, consumer=FIRST) as consumer:
+
+            def handle(batch) -> None:
+                seen.extend(message.reconsume_times for message in batch.messages)
+                if len(seen) == 3:
+                    Thread(target=consumer.stop).start()
+                raise ValueError("not now")
+
+            consumer.run(handle, on_error="send_back")
+            assert seen == [0, 0, 0]
+            assert consumer.stats.sent_back == 1

@@ -73,6 +73,17 @@ def test_a_damaged_body_is_a_value_or_a_violation(name, data) -> None:
         assert name == "groups", "a group with settings that no client would give it"
 
 
+@pytest.mark.parametrize("number", ["1e999", "[" * 100_000])
+def test_a_queue_of_no_number_is_a_violation(number) -> None:
+    queue = json.dumps(QUEUE).replace("0}", f"{number}}}")
+    for parse, text in (
+        (bodies.parse_locked, f'{{"lockOKMQSet":[{queue}]}}'),
+        (admin_bodies.parse_moved, json.dumps({"offsetTable": {queue: 7}})),
+    ):
+        with pytest.raises(errors.ProtocolViolation):
+            parse(text.encode())
+
+
 FIELDS = st.dictionaries(
     st.sampled_from(
         [

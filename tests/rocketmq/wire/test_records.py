@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from rocketmq_client import errors
+from rocketmq_client import Queue, errors
+from rocketmq_client._core.pulling import message_of
 from rocketmq_client._wire.batches import BatchElement, decode_batch, encode_batch
 from rocketmq_client._wire.compression import compress, compression_flags, decompress
 from rocketmq_client._wire.properties import (
@@ -16,11 +19,14 @@ from rocketmq_client._wire.properties import (
     tag_hash,
 )
 from rocketmq_client._wire.records import (
+    INNER_BATCH,
     StoredRecord,
     body_crc,
     encode_record,
     offset_id,
+    parse_record,
     parse_records,
+    plain_messages,
     scan,
 )
 
@@ -53,6 +59,7 @@ def records(draw, topic=NAMES, queue_id=INT):
     )
 
 
+QUEUE = Queue("broker-a", "orders", 3)
 HERE = ("127.0.0.1", 1)
 PLAIN = StoredRecord(0, 0, 5, 9, 0, 1, HERE, 2, HERE, 0, 0, b"x", "orders", b"", body_crc(b"x"))
 
@@ -87,6 +94,51 @@ def test_scanning_gives_the_same_as_reading_one_by_one(wanted, limit) -> None:
     assert columns.corrupt == []
     for index, record in enumerate(expected):
         same(columns.stored(index), record)
+
+
+@settings(deadline=None)
+@given(st.lists(records(), max_size=5), st.binary(max_size=30), st.integers(0, 6), st.data())
+def test_messages_are_those_of_records_read_one_by_one(wanted, tail, limit, data) -> None:
+    written = bytearray(b"".join(map(encode_record, wanted)) + tail)
+    if written and data.draw(st.booleans()):
+        written[data.draw(st.integers(0, len(written) - 1))] ^= data.draw(st.integers(1, 255))
+    stored = bytes(written)
+    found, end = plain_messages(QUEUE, stored, 0, limit)
+
+    pos = 0
+    for message in found:
+        record, pos = parse_record(stored, pos)
+        assert record.is_sound
+        assert message == message_of(QUEUE, record, record.body)
+    assert pos == end
+    assert len(found) <= limit
+
+
+def test_messages_end_before_a_record_that_is_not_plain() -> None:
+    packed = PLAIN._replace(sys_flag=compression_flags("zlib"))
+    inner = PLAIN._replace(sys_flag=INNER_BATCH)
+    damaged = PLAIN._replace(crc=PLAIN.crc ^ 1)
+    far = PLAIN._replace(store_host=("::1", 1))
+    first = encode_record(PLAIN)
+    for other in (packed, inner, damaged, far):
+        found, end = plain_messages(QUEUE, first + encode_record(other) + first, 0, 9)
+        assert ([message.offset for message in found], end) == ([5], len(first))
+
+
+def test_a_message_reads_its_properties_when_they_are_asked_for() -> None:
+    raw = b"TAGS\x01red\x02KEYS\x01a  b\x02UNIQ_KEY\x01ID\x02color\x01\xc3\xa9\x02"
+    record = PLAIN._replace(properties=raw)
+    [message], _ = plain_messages(QUEUE, encode_record(record), 0, 1)
+    copy = pickle.loads(pickle.dumps(message))
+
+    assert (message.tags, message.keys, message.message_id) == ("red", ("a", "b"), "ID")
+    assert message.properties == {"TAGS": "red", "KEYS": "a  b", "UNIQ_KEY": "ID", "color": "é"}
+    assert message.offset_id == "7F000001000000010000000000000009"
+    assert copy == message
+    assert copy.properties == message.properties
+    assert "properties={'TAGS': 'red'" in repr(copy)
+    [bare], _ = plain_messages(QUEUE, encode_record(PLAIN), 0, 1)
+    assert (bare.tags, bare.keys, bare.message_id, bare.properties) == (None, (), None, {})
 
 
 @settings(max_examples=200, deadline=None)
