@@ -31,6 +31,7 @@ from tubemq_provider.files.footers import fact_from_json
 from tubemq_provider.files.locations import LocalLocation, Location, location_at, location_of
 from tubemq_provider.files.writer import FilePart, with_file_parts
 from tubemq_provider.rows.changes.reduction import reduced_schema
+from tubemq_provider.rows.routing import is_wild
 from tubemq_provider.sinks.factory import sink_word
 from tubemq_provider.sinks.routed import Route, RoutedSink, TableStaging, refuse_other_rows
 from tubemq_provider.spark.routed_write_tasks import (
@@ -52,7 +53,6 @@ if TYPE_CHECKING:
 __all__ = ["RoutedWrite"]
 
 _PIECE_BYTES: Final = 1024 * 1024
-_WILD: Final = frozenset("*?[")
 _LAYOUTS: Final[Mapping[str, Layout]] = {"delta": "values", "iceberg": "columns"}
 """Layouts of partitioned tables by kind of sink; those of others are folders."""
 
@@ -147,7 +147,7 @@ class RoutedWrite:
             return
         patterns = self._sink.routes.patterns
         for index, (route, longest) in enumerate(zip(self._routes, patterns.longest, strict=True)):
-            named = not _WILD & set(route.pattern) and patterns.route_of(route.pattern) == index
+            named = not is_wild(route.pattern) and patterns.route_of(route.pattern) == index
             if longest is None or named:
                 yield index, route.pattern
 

@@ -28,6 +28,7 @@ __all__ = [
     "Option",
     "default_of",
     "described",
+    "is_changed",
     "options_of",
     "parameters",
     "problems_of_sink",
@@ -107,7 +108,7 @@ def _fields_of(model: type[BaseModel]) -> dict[str, FieldInfo]:
     return model.model_fields
 
 
-def _is_changed(arguments: BaseModel, name: str) -> bool:
+def is_changed(arguments: BaseModel, name: str) -> bool:
     """Return True if an option is not at its default."""
     field = _fields_of(type(arguments))[name]
     return not field.is_required() and getattr(arguments, name) != default_of(field)
@@ -126,7 +127,7 @@ def without_effect(
     return [
         f"{name} has no effect with {aspect}={word!r}{hint}"
         for name, option in _options_with(type(arguments), f"{aspect}s")
-        if (like or word) not in getattr(option, f"{aspect}s") and _is_changed(arguments, name)
+        if (like or word) not in getattr(option, f"{aspect}s") and is_changed(arguments, name)
     ]
 
 
@@ -138,7 +139,7 @@ def problems_of_sink(
     return [
         option.without_sink.format(sink=sink)
         for name, option in _options_with(type(arguments), "without_sink")
-        if sink not in option.sinks and name not in accepted and _is_changed(arguments, name)
+        if sink not in option.sinks and name not in accepted and is_changed(arguments, name)
     ]
 
 

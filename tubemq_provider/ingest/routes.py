@@ -18,6 +18,7 @@ from tubemq_client.json_text import load_unique_json
 from tubemq_provider.ingest.engine_arguments import REGISTRY_NEEDS_INLINE
 from tubemq_provider.ingest.following import decoding_of, following_of, following_problems
 from tubemq_provider.ingest.options import FOLLOWING_SINKS, TABLE_SINKS
+from tubemq_provider.rows.routing import is_wild
 from tubemq_provider.rows.spec import CHANGES, DecodeSpec
 from tubemq_provider.sinks.factory import sink_word, spec_problems
 from tubemq_provider.sinks.routed import Route, RouteSet
@@ -118,7 +119,7 @@ def _problems_of_places(routes: RouteSet) -> list[str]:
     patterns = routes.patterns
     for index, route in enumerate(routes.routes):
         if patterns.longest[index] is not None:
-            if any(sign in route.pattern for sign in "*?["):
+            if is_wild(route.pattern):
                 continue
             if patterns.route_of(route.pattern) != index:
                 problems.append(f"{route.pattern!r}: {patterns.refusal(route.pattern)}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tubemq_client.errors import ConfigError
-from tubemq_provider.ingest.options import FILE_SINKS, default_of, problems_of_sink
+from tubemq_provider.ingest.options import FILE_SINKS, is_changed, problems_of_sink
 from tubemq_provider.sinks.factory import (
     accepted_options,
     missing_extra,
@@ -68,7 +68,7 @@ def problems_of_object(arguments: IngestFields) -> list[str]:
     return [
         f"{name} has no effect on a sink that is an object: give it where the sink is made"
         for name in (*late, "verify")
-        if getattr(arguments, name) != default_of(type(arguments).model_fields[name])
+        if is_changed(arguments, name)
     ]
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -39,6 +39,7 @@ __all__ = [
     "combined",
     "escaped",
     "failure_of",
+    "is_wild",
     "shown",
 ]
 
@@ -53,8 +54,14 @@ _SHOWN: Final = 60
 _MOST_SHOWN: Final = 5
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_-]")
 _ESCAPED: Final = re.compile(r"_x([0-9a-f]{1,6})_")
+_WILD: Final = frozenset("*?[")
 _OF_SINKS: Final = ("tubemq_windows", "tubemq_boundaries")
 """Tables in which sinks keep their markers beside the target."""
+
+
+def is_wild(pattern: str) -> bool:
+    """Return True for a pattern that may match other values than its own text."""
+    return not _WILD.isdisjoint(pattern)
 
 
 def escaped(value: str) -> str:
@@ -91,12 +98,12 @@ class Patterns:
     def route_of(self, value: str) -> int | None:
         """Return the index of the route that takes a value: the one that names it, else the first
         that matches. A route in whose address the value cannot stand is passed over."""
-        matching = self._matching(value)
-        return next((i for i in matching if _misfit(value, self.longest[i]) is None), None)
+        fits = (i for i in self._matching(value) if _misfit(value, self.longest[i]) is None)
+        return next(fits, None)
 
     def refusal(self, value: str | None) -> str:
         """Return why no route takes a value."""
-        first = None if value is None else next(iter(self._matching(value)), None)
+        first = None if value is None else next(self._matching(value), None)
         if value is None or first is None:
             return f"no route takes records with {self.by} {shown(value)}"
         return (
@@ -104,10 +111,11 @@ class Patterns:
             f"{self.patterns[first]!r}: {_misfit(value, self.longest[first])}"
         )
 
-    def _matching(self, value: str) -> list[int]:
-        patterns = list(enumerate(self.patterns))
-        found = [i for i, each in patterns if each == value or fnmatchcase(value, each)]
-        return sorted(found, key=lambda index: self.patterns[index] != value)
+    def _matching(self, value: str) -> Iterator[int]:
+        yield from (i for i, each in enumerate(self.patterns) if each == value)
+        for index, each in enumerate(self.patterns):
+            if each != value and fnmatchcase(value, each):
+                yield index
 
 
 def _misfit(value: str, longest: int | None) -> str | None:

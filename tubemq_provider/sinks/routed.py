@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from tubemq_client.errors import ConfigError
@@ -85,7 +86,7 @@ class Route:
         return self.decode, self.following, self.conn_id, dict(self.options)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RouteSet:
     """Routes under a `name`, by which their windows go whatever tables there are.
 
@@ -106,7 +107,7 @@ class RouteSet:
         """True if a table that fails leaves the others alone."""
         return self.on_route_failure == "isolate"
 
-    @property
+    @cached_property
     def patterns(self) -> Patterns:
         """Patterns of the routes."""
         routes = self.routes

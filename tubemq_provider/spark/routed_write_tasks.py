@@ -13,6 +13,7 @@ import json
 from collections.abc import Callable, Generator, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSource
@@ -93,7 +94,7 @@ class TablePlace:
     field_ids: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RoutedWriteTask:
     """Parameters of the tasks: the place of the whole window, what records are divided by, the
     routes, the places of known tables by `key_of`, why known values have none (`refused`), the only
@@ -128,7 +129,7 @@ class RoutedWriteTask:
         document["places"] = {key: TablePlace(**p) for key, p in document["places"].items()}
         return cls(**document)
 
-    @property
+    @cached_property
     def patterns(self) -> Patterns:
         """Patterns of the routes."""
         routes = self.routes

@@ -37,6 +37,17 @@ def lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
+@pytest.fixture
+def two_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make a topic with two lines, and the connection `files` to its cluster."""
+    topic = tmp_path / "cluster" / "orders"
+    topic.mkdir(parents=True)
+    (topic / "north.0").write_text("a\nb\n")
+    extra = {"root": str(topic.parent), "cluster": "main"}
+    document = json.dumps({"conn_type": "lines", "extra": extra})
+    monkeypatch.setenv("AIRFLOW_CONN_FILES", document)
+
+
 def operator(**arguments: Any) -> Any:
     given = {"topic": "orders", "group": "lake", "engine": "inline", **arguments}
     return TubeMQCursorIngestOperator(
@@ -60,15 +71,8 @@ def test_the_ordinary_operator_reads_a_source_of_a_plugin(
         assert (source.space.source, source.identity) == ("lines", "main")
 
 
-def test_a_group_of_a_plugin_is_ingested_sampled_shown_and_moved(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    topic = tmp_path / "cluster" / "orders"
-    topic.mkdir(parents=True)
-    (topic / "north.0").write_text("a\nb\n")
-    extra = {"root": str(topic.parent), "cluster": "main"}
-    document = json.dumps({"conn_type": "lines", "extra": extra})
-    monkeypatch.setenv("AIRFLOW_CONN_FILES", document)
+@pytest.mark.usefixtures("two_lines")
+def test_a_group_of_a_plugin_is_ingested_sampled_shown_and_moved(tmp_path: Path) -> None:
     given = {"source": "lines", "cluster": "main"}
     names = {**given, "topic": "orders", "group": "lake", "tubemq_conn_id": "files"}
     kept: dict[Any, Any] = {}
@@ -89,15 +93,8 @@ def test_a_group_of_a_plugin_is_ingested_sampled_shown_and_moved(
         TubeMQSampleEndsOperator(task_id="sample", **{**names, "source": "rocketmq"})
 
 
-def test_an_operator_writes_into_the_sink_that_it_was_given(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    topic = tmp_path / "cluster" / "orders"
-    topic.mkdir(parents=True)
-    (topic / "north.0").write_text("a\nb\n")
-    extra = {"root": str(topic.parent), "cluster": "main"}
-    document = json.dumps({"conn_type": "lines", "extra": extra})
-    monkeypatch.setenv("AIRFLOW_CONN_FILES", document)
+@pytest.mark.usefixtures("two_lines")
+def test_an_operator_writes_into_the_sink_that_it_was_given(tmp_path: Path) -> None:
     task = operator(source="lines", cluster="main", sink=ParquetSink(tmp_path / "lake"))
 
     done = type(task).execute.__wrapped__(task, fake_context(task, {}))

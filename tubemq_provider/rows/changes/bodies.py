@@ -179,9 +179,8 @@ class ChangeBodies:
         kind = change.kinds.get(name) or {}
         images: list[Mapping[str, Any]] = [change.row]
         if change.op == "u" and change.before is not None:
-            images.append(change.before)
-        if name not in change.row and any(name in image for image in images[1:]):
-            del images[0]
+            lacks = name not in change.row and name in change.before
+            images = [change.before] if lacks else [change.row, change.before]
         for image in images:
             if image.get(f"{name}_isMissing") is True:
                 continue
