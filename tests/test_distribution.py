@@ -6,7 +6,9 @@ nothing is installed. What the packages do is tested elsewhere.
 
 from __future__ import annotations
 
+import ast
 import email
+import importlib
 import json
 import os
 import re
@@ -158,6 +160,16 @@ def test_a_decoder_that_needs_one_release_of_python_is_refused(
 def test_every_extra_has_a_first_command(project: dict[str, Any]) -> None:
     extras = project["project"]["optional-dependencies"].keys() - {"all"}
     assert {"", *extras} == set(release_check.FIRST)
+
+
+@pytest.mark.parametrize("extra", release_check.FIRST)
+def test_the_first_command_of_an_extra_names_what_there_is(extra: str) -> None:
+    for statement in ast.walk(ast.parse(release_check.FIRST[extra])):
+        if isinstance(statement, ast.ImportFrom) and (name := statement.module or "").startswith(
+            PACKAGES
+        ):
+            module = importlib.import_module(name)
+            assert all(hasattr(module, imported.name) for imported in statement.names)
 
 
 @pytest.mark.parametrize(

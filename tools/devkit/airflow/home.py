@@ -6,6 +6,7 @@ written or kept in sync with Airflow's defaults. Starts nothing; `stack` does.
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import random
@@ -60,7 +61,7 @@ class AirflowHome:
     """Files of one Airflow, and the environment of its processes.
 
     `connections` maps connection ids to a URI or a mapping (stored as JSON); `environment` is added
-    last and may override any setting. Each home has its own random signing secret.
+    last and may override any setting. Each home has its own random secrets.
     """
 
     root: Path
@@ -72,6 +73,10 @@ class AirflowHome:
     parallelism: int = 2
     port: int = field(default_factory=free_port)
     jwt_secret: str = field(default_factory=lambda: secrets.token_hex(32), repr=False)
+    fernet_key: str = field(
+        default_factory=lambda: base64.urlsafe_b64encode(secrets.token_bytes(32)).decode(),
+        repr=False,
+    )
 
     @property
     def url(self) -> str:
@@ -109,6 +114,7 @@ class AirflowHome:
                 "simple_auth_manager_all_admins": "True",
                 "execution_api_server_url": f"{self.url}/execution/",
                 "dags_are_paused_at_creation": "True",
+                "fernet_key": self.fernet_key,
             },
             "database": {
                 "sql_alchemy_conn": self.database_url,

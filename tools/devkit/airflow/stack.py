@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from tools.devkit.airflow.api import FINISHED, AirflowApi, AirflowApiError
+from tools.devkit.airflow.commands import AirflowCommands, with_repository
 from tools.devkit.airflow.database import DatabaseKind, metadata_database
 from tools.devkit.airflow.home import AirflowHome
 from tools.devkit.reaper import Reaper
@@ -31,6 +33,8 @@ _COMMANDS: dict[str, tuple[str, ...]] = {
     "scheduler": ("scheduler", "--skip-serve-logs"),
     "triggerer": ("triggerer", "--skip-serve-logs"),
 }
+_FORKING = ("dag-processor", "scheduler")
+"""Those that fork a process for each file or task."""
 _WORKER = "worker-"
 _STOP_SECONDS = 15.0
 
@@ -50,6 +54,7 @@ class AirflowStack:
         self.home = home
         self._reaper = reaper
         self.api = AirflowApi(home.url)
+        self._commands = AirflowCommands(home.env(), home.root, reaper)
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._killed: list[subprocess.Popen[bytes]] = []
         self._outputs: list[IO[bytes]] = []
@@ -77,6 +82,7 @@ class AirflowStack:
 
     def stop(self) -> None:
         """Stop every component: terminate its process group, kill what remains."""
+        self._commands.stop()
         for process in reversed(self._processes.values()):
             _signal_group(process, signal.SIGTERM)
         deadline = time.monotonic() + _STOP_SECONDS
@@ -101,15 +107,7 @@ class AirflowStack:
 
     def cli(self, *arguments: str, timeout: float = 240.0) -> str:
         """Run `airflow <arguments>` to its end; return its output. Raises with its last lines."""
-        done = subprocess.run(
-            ["airflow", *arguments],
-            env=self.home.env(),
-            cwd=self.home.root,
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-            check=False,
-        )
+        done = self._commands.run(arguments, timeout)
         if done.returncode:
             tail = "\n".join((done.stdout + done.stderr).splitlines()[-25:])
             raise AirflowApiError(
@@ -230,9 +228,11 @@ class AirflowStack:
     def _spawn(self, name: str) -> None:
         output = self._log_file(name).open("ab")
         self._outputs.append(output)
+        preloaded = (sys.executable, "-m", "tools.devkit.airflow.preloaded")
+        airflow = preloaded if name in _FORKING else ("airflow",)
         process = self._processes[name] = subprocess.Popen(
-            ["airflow", *_command(name)],
-            env=self.home.env(),
+            [*airflow, *_command(name)],
+            env=with_repository(self.home.env()),
             cwd=self.home.root,
             stdin=subprocess.DEVNULL,
             stdout=output,
