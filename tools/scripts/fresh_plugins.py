@@ -2,7 +2,8 @@
 
 Builds the pure wheel of this project and one of each example under `plugins/examples`, installs
 them into `build/fresh-plugins`, and there, without the repository on the path: lists the words,
-runs a Dag whose tasks use a plug-in of each kind, and materialises assets that do, each twice.
+lets a running Airflow run a Dag whose tasks use a plug-in of each kind, and materialises assets
+that do, each twice.
 Exits with 1 if a window is not there exactly once.
 
 The second half of this file runs in that environment, and so imports nothing of the repository.
@@ -13,10 +14,17 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import secrets
 import shutil
+import signal
+import sqlite3
 import subprocess
 import sys
 import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,6 +39,7 @@ WORDS: Final = {
     "resolver": "everything",
     "decoder": "words",
 }
+_PORT: Final = 28431
 _DAG: Final = """
 from datetime import UTC, datetime
 
@@ -44,21 +53,13 @@ GIVEN = {
     "plugin_options": {"sink": {"below": "raw"}},
 }
 
-with DAG("plugins", schedule=None, start_date=datetime(2026, 1, 1, tzinfo=UTC)) as dag:
+with DAG("plugins", schedule=None, start_date=datetime(2026, 1, 1, tzinfo=UTC)):
     TubeMQCursorIngestOperator(
         task_id="cursor", group="cursor", sink="folder:cursor", initial_position="earliest", **GIVEN
     ) >> TubeMQWindowIngestOperator(
         task_id="window", group="window", sink="folder:window", resolver="everything",
         start="1990-01-01T00:00:00Z", end="2026-01-01T00:00:00Z", **GIVEN
     )
-
-if __name__ == "__main__":
-    import sys
-
-    run = dag.test()
-    states = {ti.task_id: str(ti.state) for ti in run.get_task_instances()}
-    print(states)
-    sys.exit(set(states.values()) != {"success"})
 """
 
 
@@ -137,6 +138,11 @@ def _settings(folder: Path) -> dict[str, str]:
         "AIRFLOW_HOME": str(folder / "airflow"),
         "AIRFLOW__CORE__DAGS_FOLDER": str(folder / "dags"),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "AIRFLOW__CORE__PARALLELISM": "2",
+        "AIRFLOW__WORKERS__EXECUTION_API_TIMEOUT": "60",
+        "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"http://127.0.0.1:{_PORT}/execution/",
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "True",
+        "AIRFLOW__API_AUTH__JWT_SECRET": secrets.token_hex(32),
         "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{folder}/airflow.db",
         "AIRFLOW_CONN_LINES": json.dumps(connection),
         "DAGSTER_HOME": "",
@@ -148,40 +154,93 @@ def _settings(folder: Path) -> dict[str, str]:
 
 def _words(folder: Path) -> str:
     """Return what is missing among the words that the command lists; "" for nothing."""
-    airflow = str(Path(sys.executable).with_name("airflow"))
-    subprocess.run([airflow, "db", "migrate"], cwd=folder, check=True, capture_output=True)
-    listed = subprocess.run(
-        [airflow, "tubemq", "plugins", "-o", "json"],
-        check=False,
-        cwd=folder,
-        capture_output=True,
-        text=True,
-    )
-    if listed.returncode:
-        return listed.stdout + listed.stderr
-    rows = json.loads(listed.stdout[listed.stdout.index("[") :])
+    _airflow(folder, "db", "migrate")
+    listed = _airflow(folder, "tubemq", "plugins", "-o", "json")
+    rows = json.loads(listed[listed.index("[") :])
     known = {(row["kind"], row["word"]) for row in rows if row["state"] == "ok"}
     missing = [f"{kind} {word}" for kind, word in WORDS.items() if (kind, word) not in known]
     return f"not listed: {', '.join(missing)}" if missing else ""
 
 
 def _dag(folder: Path) -> str:
-    """Return the problem of a Dag that runs twice; "" for none."""
+    """Return the problem of a Dag that a running Airflow runs twice; "" for none."""
     file = folder / "dags" / "plugins.py"
     file.parent.mkdir()
     file.write_text(_DAG)
     (folder / "lake" / "raw").mkdir(parents=True)
-    for _ in range(2):
-        run = subprocess.run(
-            [sys.executable, "-I", str(file)],
-            check=False,
-            cwd=folder,
-            capture_output=True,
-            text=True,
-        )
-        if run.returncode:
-            return (run.stdout + run.stderr)[-4000:]
+    with _running_airflow(folder):
+        _airflow(folder, "dags", "reserialize")
+        _airflow(folder, "dags", "unpause", "plugins")
+        for run_id in ("first", "second"):
+            _airflow(folder, "dags", "trigger", "plugins", "--run-id", run_id)
+            if (state := _state_of(run_id, folder)) != "success":
+                logs = sorted((folder / "airflow" / "logs").rglob("*.log"))
+                texts = [log.read_text()[-1500:] for log in logs if run_id in str(log)]
+                return f"run {run_id}: {state}\n" + "\n".join(texts)
     return _written(folder / "lake" / "raw", "cursor", "window")
+
+
+@contextmanager
+def _running_airflow(folder: Path) -> Iterator[None]:
+    """Run an API server, a scheduler and a Dag processor on loopback."""
+    components = (
+        ("api-server", "--host", "127.0.0.1", "--port", str(_PORT), "--workers", "1"),
+        ("scheduler", "--skip-serve-logs"),
+        ("dag-processor",),
+    )
+    started = []
+    try:
+        for words in components:
+            output = (folder / f"{words[0]}.out").open("wb")
+            command = [str(Path(sys.executable).with_name("airflow")), *words]
+            started.append(
+                subprocess.Popen(
+                    command, cwd=folder, stdout=output, stderr=output, start_new_session=True
+                )
+            )
+        _wait_for_api()
+        yield
+    finally:
+        for process in started:
+            os.killpg(process.pid, signal.SIGTERM)
+        for process in started:
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+
+
+def _wait_for_api() -> None:
+    """Wait two minutes for the API server to answer. Raises `OSError` if it does not."""
+    for seconds_left in reversed(range(120)):
+        try:
+            urllib.request.urlopen(f"http://127.0.0.1:{_PORT}/api/v2/version", timeout=10).close()
+        except OSError:
+            if not seconds_left:
+                raise
+            time.sleep(1)
+        else:
+            return
+
+
+def _airflow(folder: Path, *words: str) -> str:
+    """Run a command of Airflow; return what it printed. Raises `CalledProcessError`."""
+    command = [str(Path(sys.executable).with_name("airflow")), *words]
+    return subprocess.run(command, cwd=folder, check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
+def _state_of(run_id: str, folder: Path) -> str:
+    """Wait five minutes for a run to end; return its state."""
+    state = "not there"
+    for _ in range(300):
+        with closing(sqlite3.connect(folder / "airflow.db")) as database:
+            found = database.execute("SELECT state FROM dag_run WHERE run_id = ?", (run_id,))
+            state = (found.fetchone() or (state,))[0]
+        if state in ("success", "failed"):
+            break
+        time.sleep(1)
+    return state
 
 
 def _assets(folder: Path) -> str:
