@@ -253,6 +253,7 @@ def _assets(folder: Path) -> str:
         kind="text_lines",
         cluster="main",
         offsets_dir=str(folder / "offsets"),
+        offset_store="files",
         options={"root": str(folder / "cluster")},
     )
     given: dict[str, Any] = {

@@ -29,7 +29,6 @@ from tubemq_provider.engines.function import PlannedWindow
 from tubemq_provider.ingest.arguments import IngestArguments, no_destination
 from tubemq_provider.ingest.columns import expected_columns
 from tubemq_provider.ingest.job import IngestJob, Interval
-from tubemq_provider.offsets.file import FileOffsetStore
 from tubemq_provider.offsets.file_claims import FileClaimStore
 from tubemq_provider.offsets.file_timeline import FileTimeline
 from tubemq_provider.rows.routing import escaped
@@ -39,7 +38,7 @@ from tubemq_provider.sources.rocketmq.space import SPACE as ROCKETMQ
 from tubemq_provider.windows.canonical import sha256_hex
 from tubemq_provider.windows.errors import WindowNotReady, is_final
 from tubemq_provider.windows.policies import Policies
-from tubemq_provider.windows.protocols import Sink
+from tubemq_provider.windows.protocols import OffsetStore, Sink
 from tubemq_provider.windows.run.result import WindowResult
 from tubemq_provider.windows.spaces import FIRST_SOURCE, space_of
 from tubemq_provider.windows.time_resolvers.samples import BeforeSamples
@@ -142,12 +141,22 @@ class Ingest:
 
     def store(
         self, resource: SourceResource, instance: dg.DagsterInstance, task: str
-    ) -> FileOffsetStore:
-        """Return the store of the group's progress, for one task."""
-        directory = resource.directory(self.arguments.topic, self.arguments.group)
+    ) -> OffsetStore:
+        """Return the store of the group's progress, for one task.
+
+        Raises `ConfigError` for claims in a plug-in's store.
+        """
+        names = (self.arguments.topic, self.arguments.group)
         if not self.claims:
-            return FileOffsetStore(directory, task=task)
-        return FileClaimStore(directory, task=task, over=partial(_is_over, instance))
+            return resource.progress(*names, task=task)
+        if resource.offset_store is not None:
+            raise ConfigError(
+                f"claims are kept in offsets_dir: leave out claims=True, or "
+                f"offset_store={resource.offset_store!r} of the resource",
+                subject=f"asset {self.name!r}",
+            )
+        over = partial(_is_over, instance)
+        return FileClaimStore(resource.directory(*names), task=task, over=over)
 
 
 def _is_over(instance: dg.DagsterInstance, task: str) -> bool:

@@ -31,8 +31,8 @@ from tubemq_provider.offsets.position_reset import moved, named_offsets, standin
 from tubemq_provider.sinks.factory import sink_for
 from tubemq_provider.windows.lag import with_ends
 from tubemq_provider.windows.plan import WindowScope
-from tubemq_provider.windows.protocols import Sink
-from tubemq_provider.windows.run.epochs import stored_epoch
+from tubemq_provider.windows.protocols import OffsetStore, Sink
+from tubemq_provider.windows.run.epochs import recent_events, stored_epoch
 from tubemq_provider.windows.spaces import filters_of, space_of
 
 _TASK = "upkeep"
@@ -105,8 +105,10 @@ def build_tubemq_upkeep_job(
             context.log.info(rows)
             context.add_output_metadata(metadata)
             return
-        directory = resource.directory(topic, group)
-        store = _store(directory, claims=claims)
+        if resource.offset_store is None:
+            store: OffsetStore = _store(resource.directory(topic, group), claims=claims)
+        else:
+            store = resource.progress(topic, group, task=_TASK)
         scope = WindowScope(
             resource.cluster,
             topic,
@@ -154,7 +156,7 @@ def _store(directory: str | PathLike[str], *, claims: bool) -> FileOffsetStore:
     )
 
 
-def _changed(config: _Change, store: FileOffsetStore, scope: WindowScope, sink: Sink) -> str:
+def _changed(config: _Change, store: OffsetStore, scope: WindowScope, sink: Sink) -> str:
     """Make the change, and return a text with the state before and after."""
     gone: Sequence[int | str] = (*config.retire, *config.retire_names)
     if len(_asked(config)) != 1 or config.show:
@@ -163,7 +165,7 @@ def _changed(config: _Change, store: FileOffsetStore, scope: WindowScope, sink: 
         return _moved(config.offsets, store, scope)
     if config.epoch:
         before = store.load_cursor()
-        epochs = epochs_of(before, store.newest_position(), store.recent_events())
+        epochs = epochs_of(before, store.newest_position(), recent_events(store))
         names = (scope.cluster, scope.topic, scope.group)
         after = epoch_document(
             names,
@@ -180,7 +182,7 @@ def _changed(config: _Change, store: FileOffsetStore, scope: WindowScope, sink: 
     book = book_of(sink, scope)
     if config.unfix:
         instant = instant_given(config.unfix, "unfix")
-        planned = () if config.ended else store.planned()
+        planned = () if config.ended else _planned(store)
         check_untouched(sink, scope, book, instant, planned, option="ended=True")
         offsets = book.at(instant)
         book.withdraw(instant)
@@ -203,7 +205,19 @@ def _progress(resource: SourceResource, topic: str, group: str) -> tuple[str, di
     return text, {"lag": lag, "partitions": dg.MetadataValue.json(rows)}
 
 
-def _moved(offsets: str, store: FileOffsetStore, scope: WindowScope) -> str:
+def _planned(store: OffsetStore) -> list[str]:
+    """Return ids of windows with a stored plan. Raises `ConfigError` if the store cannot list
+    them."""
+    if isinstance(store, FileOffsetStore):
+        return store.planned()
+    raise ConfigError(
+        "the offset store cannot list planned windows: see to it that no run which planned a "
+        "window is still to publish it, and set ended=True",
+        subject="unfix",
+    )
+
+
+def _moved(offsets: str, store: OffsetStore, scope: WindowScope) -> str:
     """Set the position, and return a text with the one before and after."""
     event = store.newest_position()
     space = space_of(scope.source)

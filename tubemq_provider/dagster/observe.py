@@ -21,6 +21,7 @@ from tubemq_provider.sinks.factory import sink_for
 from tubemq_provider.sinks.read import published_windows
 from tubemq_provider.windows.canonical import parse_instant, rfc3339, sha256_hex
 from tubemq_provider.windows.coverage import Coverage, coverage, report
+from tubemq_provider.windows.cursor import newer_position
 from tubemq_provider.windows.lag import Lag, lag_between
 from tubemq_provider.windows.protocols import Marker, Sink
 from tubemq_provider.windows.spaces import FIRST_SOURCE, space_of
@@ -288,6 +289,10 @@ def _until(
 def stored_positions(resource: SourceResource, topic: str, group: str) -> dict[str, int]:
     """Return the next offset of each partition; empty without a cursor. Runs with and without
     claims keep it in different files."""
+    if resource.offset_store is not None:
+        store = resource.progress(topic, group, task="")
+        position = newer_position(store.load_cursor(), store.newest_position()) or {}
+        return {key: int(offset) for key, offset in position.get("next", {}).items()}
     directory = resource.directory(topic, group)
     cursors = [read_document(directory / name) or {} for name in (CURSOR_FILE, CLAIMS_FILE)]
     newest = max(cursors, key=lambda cursor: int(cursor.get("seq", -1)))

@@ -10,11 +10,12 @@ import re
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from types import SimpleNamespace
+from typing import Annotated, Any, Final
 from urllib.parse import quote
 
 import dagster as dg
-from pydantic import ConfigDict, Field
+from pydantic import AfterValidator, ConfigDict, Field
 
 import rocketmq_client.config
 import rocketmq_client.model
@@ -24,6 +25,7 @@ from tubemq_client.config import ClientConfig, from_file
 from tubemq_client.errors import ConfigError
 from tubemq_client.model import Partition
 from tubemq_client.sync import Metadata, Producer
+from tubemq_provider.extensions import call, plugin_of
 from tubemq_provider.files.durable import read_document
 from tubemq_provider.ingest.validation import ClusterAlias
 from tubemq_provider.offsets.file import CLAIMS_FILE, CURSOR_FILE, FileOffsetStore
@@ -32,17 +34,30 @@ from tubemq_provider.sources.registry import config_of, open_source
 from tubemq_provider.sources.rocketmq.source import RocketMQSource
 from tubemq_provider.sources.rocketmq.space import SPACE as ROCKETMQ
 from tubemq_provider.sources.tubemq.source import TubeMQSource
+from tubemq_provider.windows.protocols import OffsetStore
 from tubemq_provider.windows.spaces import FIRST_SOURCE, Ends
 
 _FOREIGN: Final = re.compile(r"[^\w.-]")
+
+
+def _of_plugin(word: str | None) -> str | None:
+    if word is None:
+        return None
+    try:
+        plugin = plugin_of("offset_store", word)
+    except ConfigError as exc:
+        raise ValueError("; ".join(exc.problems)) from None
+    if plugin.own:
+        raise ValueError(f"{word!r} stores progress in Airflow; leave it out to use offsets_dir")
+    return word
 
 
 class SourceResource(dg.ConfigurableResource):  # type: ignore[type-arg]
     """Cluster of any kind, and the directory with the progress of its groups.
 
     `offsets_dir` must be on storage that all runs share and that outlives them. It is not the only
-    record: published windows are proven by the markers in the sink. A kind of source derives from
-    it, with its fields, and `source`.
+    record: published windows are proven by the markers in the sink. With `offset_store` it has
+    nothing but samples of ends. A kind of source derives from it, with its fields, and `source`.
     """
 
     model_config = ConfigDict(hide_input_in_errors=True)
@@ -50,6 +65,9 @@ class SourceResource(dg.ConfigurableResource):  # type: ignore[type-arg]
     offsets_dir: str = Field(description="absolute path of the directory with the progress")
     cluster: ClusterAlias = Field(
         description="alias of the cluster in window ids; never change it for a group"
+    )
+    offset_store: Annotated[str | None, AfterValidator(_of_plugin)] = Field(
+        None, description="offset store of a plug-in that has the progress, by its word"
     )
 
     @abstractmethod
@@ -66,6 +84,21 @@ class SourceResource(dg.ConfigurableResource):  # type: ignore[type-arg]
         earlier = Path(self.offsets_dir).joinpath(*(_FOREIGN.sub("_", name) for name in names))
         # Earlier releases replaced each unsafe character by an underscore.
         return earlier if earlier != current and _is_of(earlier, names) else current
+
+    def progress(self, topic: str, group: str, *, task: str) -> OffsetStore:
+        """Return the store with the progress of a group, for the task ``<asset>|<partition>``.
+
+        A plug-in's store gets a context with nothing but ``ti``, whose ``task_id`` and ``run_id``
+        are these two (the run's id without partitions), and an asset with nothing but its name.
+        """
+        if self.offset_store is None:
+            return FileOffsetStore(self.directory(topic, group), task=task)
+        name, _, run = task.partition("|")
+        ti = SimpleNamespace(dag_id="dagster", task_id=name, run_id=run, map_index=-1)
+        kind = self.source(topic, group).space.source
+        asset = SimpleNamespace(name=f"{kind}:{self.cluster}/{topic}/{group}")
+        store: OffsetStore = call("offset_store", self.offset_store, {"ti": ti}, asset)
+        return store
 
     def send(self, topic: str, records: Iterable[Any]) -> Iterator[tuple[str, int]]:  # noqa: ARG002 - kinds that are written override it
         """Send records in order; yield partition key and offset of each. Raises `ConfigError` for a

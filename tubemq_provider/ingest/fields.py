@@ -839,7 +839,8 @@ class IngestFields(TaskArguments, defer_build=True):
         Option(
             "where progress is kept: ``asset_state``; ``ledger``, if the deployment has it, where "
             "cursor windows of a group may run side by side; ``events``.",
-            dagster="progress is in the resource's offsets_dir; claims=True keeps claims there",
+            dagster="progress is in the resource's offsets_dir or offset_store; claims=True keeps "
+            "claims in offsets_dir",
         ),
     ] = "asset_state"
     skip_if_empty: Annotated[

@@ -8,6 +8,7 @@ from typing import Any
 
 import dagster as dg
 import pytest
+from pydantic import ValidationError
 
 from tests.kit.installed import toy_source_installed
 from tests.kit.servers import embedded_tubemq
@@ -46,10 +47,14 @@ def topic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         yield root / "orders"
 
 
-@pytest.fixture
-def lines(topic: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PluginResource:
+@pytest.fixture(params=[None, "files"])
+def lines(
+    topic: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> PluginResource:
     monkeypatch.setenv("OWN_ROOT", str(topic.parent))
+    monkeypatch.setenv("EXAMPLE_STORE", str(tmp_path / "store"))
     return PluginResource(
+        offset_store=request.param,
         kind="lines",
         cluster="main",
         offsets_dir=str(tmp_path / "offsets"),
@@ -122,6 +127,30 @@ def test_a_source_of_a_plugin_has_assets_sensors_checks_and_upkeep(
         assert run(upkeep, {"ops": {"change": {"config": config}}}, lines=lines).success
         assert metadata(dg.materialize([asset], **given))["records"] == 1
         assert texts(lake) == ["a", "b", "c", "c"], "the second run reads the window again"
+
+
+@pytest.mark.parametrize("lines", ["files"], indirect=True)
+def test_progress_is_in_the_offset_store_of_a_plugin(
+    lines: PluginResource, tmp_path: Path, lake: Path
+) -> None:
+    asset = build_tubemq_asset("a", sink=lake, **CURSOR)
+    assert dg.materialize([asset], resources={"lines": lines}).success
+    assert (tmp_path / "store" / "lines%3Amain%2Forders%2Flake" / "cursor.json").is_file()
+    assert not (tmp_path / "offsets").exists()
+    claiming = build_tubemq_asset("b", sink=lake, claims=True, **CURSOR)
+    with pytest.raises(dg.Failure, match="leave out claims=True"):
+        dg.materialize([claiming], resources={"lines": lines})
+
+
+@pytest.mark.parametrize(
+    ("word", "problem"),
+    [("fils", "did you mean 'files'"), ("ledger", "stores progress in Airflow; leave it out")],
+)
+def test_a_store_that_a_resource_cannot_have_is_refused(
+    topic: Path, word: str, problem: str
+) -> None:
+    with pytest.raises(ValidationError, match=problem):
+        PluginResource(kind="lines", cluster="main", offsets_dir="/o", offset_store=word)
 
 
 def test_mistakes_are_listed_when_definitions_are_loaded(topic: Path, lake: Path) -> None:

@@ -8,6 +8,7 @@ still has a process of its own: its memory, connections and exit code are nobody
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import select
@@ -25,6 +26,12 @@ from tools.devkit.reaper import Reaper
 __all__ = ["AirflowCommands", "with_repository"]
 
 _REPOSITORY: Final = Path(__file__).resolve().parents[3]
+_IMPORTS: Final = (
+    "airflow.__main__",
+    "tubemq_provider.cli.checks",
+    "tubemq_provider.cli.offsets",
+    "tubemq_provider.cli.windows",
+)
 
 
 def with_repository(environment: Mapping[str, str]) -> dict[str, str]:
@@ -91,17 +98,11 @@ def main() -> None:
     """Answer until the input ends."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what imports print is no answer
-    from airflow.__main__ import cli_parser
-    from airflow.models import import_all_models
-    from sqlalchemy.orm import configure_mappers
-
-    import tubemq_provider.cli.checks
-    import tubemq_provider.cli.offsets
-    import tubemq_provider.cli.windows  # noqa: F401
-
-    cli_parser.get_parser()
-    import_all_models()
-    configure_mappers()
+    for name in _IMPORTS:
+        importlib.import_module(name)
+    importlib.import_module("airflow.cli.cli_parser").get_parser()
+    importlib.import_module("airflow.models").import_all_models()
+    importlib.import_module("sqlalchemy.orm").configure_mappers()
     for line in sys.stdin:
         print(json.dumps(_answer(json.loads(line))), file=answers, flush=True)
 
@@ -119,8 +120,7 @@ def _answer(words: list[str]) -> tuple[int, str, str]:
 
 def _run(words: list[str], output: IO[str], errors: IO[str]) -> int:
     """Run the command in this process; return its exit code."""
-    from airflow.__main__ import main as run_airflow
-
+    run_airflow = importlib.import_module("airflow.__main__").main
     os.dup2(output.fileno(), 1)
     os.dup2(errors.fileno(), 2)
     sys.argv = ["airflow", *words]
