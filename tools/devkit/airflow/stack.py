@@ -34,7 +34,7 @@ _COMMANDS: dict[str, tuple[str, ...]] = {
     "triggerer": ("triggerer", "--skip-serve-logs"),
 }
 _FORKING = ("dag-processor", "scheduler")
-"""Those that fork a process for each file or task."""
+"""Components that fork a process for each file or task."""
 _WORKER = "worker-"
 _STOP_SECONDS = 15.0
 
