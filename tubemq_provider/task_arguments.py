@@ -10,11 +10,13 @@ Cheap by rule: no connection, no file, no network. Knows nothing of windows.
 
 from __future__ import annotations
 
+import marshal
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from inspect import signature
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from tubemq_client import errors
 from tubemq_provider.ingest.validation import (
@@ -98,7 +100,17 @@ def check_literals(
     of
     the caller; the text names `task`. Iterators are refused: they would be empty in the run.
     """
-    templates = {name for name, value in arguments.items() if is_template(value)}
+    defaults = _defaults(model)
+    given = {
+        name: value
+        for name, value in arguments.items()
+        if name not in defaults or value is not defaults[name]
+    }
+    problems = list(problems)
+    key = None if problems else _key((model, tuple(static)), given)
+    if key in _SOUND:
+        return
+    templates = {name for name, value in given.items() if is_template(value)}
     problems = [
         *problems,
         *(
@@ -109,11 +121,11 @@ def check_literals(
         *(
             f"{name}: a {type(value).__name__} can be read only once, and a run reads it again; "
             f"give a list"
-            for name, value in arguments.items()
+            for name, value in given.items()
             if isinstance(value, Iterator)
         ),
     ]
-    result = validated(model, arguments)
+    result = validated(model, given)
     if not isinstance(result, model):
         # Messages of cross-field rules begin with the name of an argument.
         about = ((name or text.partition(":")[0], text) for name, text in result)
@@ -123,20 +135,42 @@ def check_literals(
     if problems:
         of = f" of {type(task).__name__} {task.task_id!r}" if task is not None else ""
         raise errors.ConfigError(sorted(set(problems)), subject=f"arguments{of}")
+    if key is not None and len(_SOUND) < _MOST_SOUND:
+        _SOUND.add(key)
+
+
+_SOUND: Final[set[object]] = set()
+"""Arguments of tasks without a problem: a Dag file often creates many tasks alike."""
+_MOST_SOUND: Final = 1024
+
+
+def _key(rules: Hashable, given: Mapping[str, Any]) -> object:
+    """Return what `given` arguments are recognised by; None unless they are plain values."""
+    try:
+        return rules, marshal.dumps({**given}, 2)  # equal values have equal bytes
+    except ValueError:
+        return None
+
+
+@cache
+def _defaults(model: type[TaskArguments]) -> dict[str, Any]:
+    """Return the defaults of `model`, which need no check in each task of a Dag."""
+    fields = model.model_fields.items()
+    return {name: field.default for name, field in fields if not field.is_required()}
 
 
 @contextmanager
-def near_names(kind: type, elsewhere: Mapping[str, str] | None = None) -> Iterator[None]:
+def near_names(kind: type, elsewhere: Callable[[], Mapping[str, str]] = dict) -> Iterator[None]:
     """Add hints to Airflow's own `TypeError` for unknown arguments of `kind`.
 
     The hint is a near match, or what to do about the argument, from `elsewhere`.
     """
-    written_as = elsewhere or {}
     try:
         yield
     except TypeError as exc:
         from difflib import get_close_matches  # large, for an error only
 
+        written_as = elsewhere()
         wrong = re.findall(r"'(\w+)': ", str(exc)) if "Invalid arguments" in str(exc) else []
         names = [name for base in kind.__mro__ for name in signature(base).parameters]
         near = {name: get_close_matches(name, names, n=1, cutoff=0.75) for name in wrong}

@@ -210,15 +210,7 @@ impl Actor<'_> {
                 }
                 let plan = self.me().plan.expect("it was created");
                 self.state.progress.plans[plan.seq as usize] = Some(plan);
-                self.to(Pc::PlanReadBack, "plan: plan stored")
-            }
-            Pc::PlanReadBack => {
-                let created = self.me().plan.expect("it was created");
-                let stored = self.state.progress.plans[created.seq as usize];
-                if let Some(plan) = stored.filter(|p| self.usable(p)) {
-                    self.me().plan = Some(plan);
-                }
-                self.to(Pc::TaskPlanStored, "plan: plan read back")
+                self.to(Pc::TaskPlanStored, "plan: plan stored")
             }
             Pc::TaskPlanStored => {
                 if self.refused() {
@@ -256,6 +248,7 @@ impl Actor<'_> {
                 let cursor = self.state.progress.cursor;
                 let plan = self.me().plan.expect("it is written");
                 self.me().seen = false;
+                self.me().again = Some(cursor);
                 if cursor.is_some_and(|c| c.seq >= plan.seq) {
                     self.me().pc = Pc::MarkerReadAgain;
                 } else {
@@ -299,15 +292,19 @@ impl Actor<'_> {
                         }
                     }
                 }
-                let next = if self.rules.claims { Pc::Claimed(Step::Completed) } else { Pc::AdvanceCursorRead };
-                self.to(next, "publish: tidied")
+                if self.rules.claims {
+                    return self.to(Pc::Claimed(Step::Completed), "publish: tidied");
+                }
+                match self.me().again.take() {
+                    Some(cursor) => self.advance_from(cursor),
+                    None => self.me().pc = Pc::AdvanceCursorRead,
+                }
+                "publish: tidied"
             }
             Pc::AdvanceCursorRead => {
                 let cursor = self.state.progress.cursor;
-                // A run without compare-and-set goes by what it read: see `Broken::CursorWentBack`.
-                self.me().highest = cursor.map_or(0, |c| c.seq);
-                let next = if self.may_advance(cursor) { Pc::CursorStored } else { Pc::Emitted };
-                self.to(next, "advance: cursor read")
+                self.advance_from(cursor);
+                "advance: cursor read"
             }
             Pc::CursorStored => self.cursor_stored(),
             Pc::Emitted => self.to(Pc::Done, "commit_event: event emitted"),
@@ -681,6 +678,7 @@ impl Actor<'_> {
         let overwrites = self.rules.is(M::MarkerNotChecked) || self.rules.is(M::PublishOverwrites);
         if let Some(found) = self.state.marker(plan.seq).filter(|_| !overwrites) {
             self.me().own = Some(found);
+            self.me().again = None;
             return self.to(Pc::StagingDiscarded, "publish: published");
         }
         if me.place == Place::Removed && !overwrites {
@@ -758,6 +756,12 @@ impl Actor<'_> {
     }
 
     // 6 advance
+
+    /// A run without compare-and-set goes by what it read: see `Broken::CursorWentBack`.
+    fn advance_from(&mut self, cursor: Option<Position>) {
+        self.me().highest = cursor.map_or(0, |c| c.seq);
+        self.me().pc = if self.may_advance(cursor) { Pc::CursorStored } else { Pc::Emitted };
+    }
 
     fn may_advance(&mut self, cursor: Option<Position>) -> bool {
         let (plan, position) = (self.me().plan.expect("a window is taken"), self.position());

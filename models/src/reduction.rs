@@ -51,7 +51,6 @@ impl Touch {
             | Pc::MarkerOfTaskPlan
             | Pc::StoredPlanRead
             | Pc::MarkerOfStoredPlan
-            | Pc::PlanReadBack
             | Pc::MarkerRead
             | Pc::CursorReadAgain
             | Pc::MarkerReadAgain

@@ -52,8 +52,9 @@ def data_interval(start: datetime, end: datetime) -> dict[str, Any]:
 
 
 def fake_context(task: Any, kept: dict[Any, Any], *, run: str = "r1", **more: Any) -> Any:
-    """Return the context of a try of `task` in run `run`, over the state `kept`."""
+    """Return the context of the next try of `task` in run `run`, over the state `kept`."""
     key = ("task", task.task_id, run)
+    kept["tries", key] = kept.get(("tries", key), 0) + 1
     ti = SimpleNamespace(
         id=uuid.uuid4(),
         task=task,
@@ -61,7 +62,7 @@ def fake_context(task: Any, kept: dict[Any, Any], *, run: str = "r1", **more: An
         task_id=task.task_id,
         run_id=run,
         map_index=-1,
-        try_number=1,
+        try_number=kept["tries", key],
         xcom_push=lambda key, value: kept.setdefault("xcom", {}).update({key: value}),
     )
     return {

@@ -26,6 +26,8 @@ __all__ = ["Log", "ProgressLogger"]
 
 PERIOD_S = 10.0
 """Seconds between two lines of progress."""
+SHOWN_AFTER_S = 1.0
+"""Seconds of reading before the page shows the window: each state shown is a request to Airflow."""
 _MOST_PARTITIONS = 32
 """Windows of more partitions log each at DEBUG only."""
 
@@ -63,6 +65,7 @@ class ProgressLogger:
     _heard: float | None = field(default=None, init=False)
     """Time of the newest sign of progress; None while nothing is read."""
     _plan: WindowPlan | None = field(default=None, init=False)
+    _shown: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
         self._began = self._told = self.clock()
@@ -97,7 +100,10 @@ class ProgressLogger:
     def check_silence(self) -> None:
         """Report that no record came since the last report, if that is long ago."""
         now, heard, plan = self.clock(), self._heard, self._plan
-        if heard is None or plan is None or now - max(heard, self._told) < PERIOD_S:
+        if heard is None or plan is None:
+            return
+        self._show(plan, now)
+        if now - max(heard, self._told) < PERIOD_S:
             return
         self._told = now
         self.log.warning(
@@ -133,8 +139,8 @@ class ProgressLogger:
             plan.kind,
         )
         self._began = self._told = self._heard = self.clock()
-        self._plan = plan
-        self._progress(plan, read=0)
+        self._plan, self._shown = plan, False
+        self._show(plan, self._began)
 
     def started(self, page: str) -> None:
         """Log the address of Spark's page after the session has started."""
@@ -203,9 +209,17 @@ class ProgressLogger:
             _number(counts.total),
             _number(counts.corrupt),
         )
-        self._progress(plan, "done", read=sum(read.values()))
+        if self._shown:
+            self._progress(plan, "done", read=sum(read.values()))
+
+    def _show(self, plan: WindowPlan, now: float) -> None:
+        """Show a window that has been read for long enough, once. Others would be gone before
+        anybody saw them."""
+        if not self._shown and now - self._began >= SHOWN_AFTER_S:
+            self._progress(plan, read=0)
 
     def _progress(self, plan: WindowPlan, state: str = "reading", **numbers: int) -> None:
+        self._shown = True
         about = {"v": 1, "state": state, "window": plan.window_id, "entries": plan.record_limit}
         self.on_progress({**about, **numbers})
 

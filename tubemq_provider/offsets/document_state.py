@@ -14,7 +14,7 @@ from tubemq_provider.windows.errors import DocumentError
 if TYPE_CHECKING:
     from tubemq_provider.windows.protocols import Document
 
-__all__ = ["DocumentState", "StateAccessor", "TaskStatePlan"]
+__all__ = ["DocumentState", "FirstTryState", "StateAccessor", "TaskStatePlan"]
 
 _TASK_PLAN = "plan"
 _LOOKS = 20
@@ -67,6 +67,28 @@ class DocumentState:
         for name in ["", *(f"~{name}" for name in names)]:
             self._state.delete(key + name)
         self._heads.pop(key, None)
+
+
+class FirstTryState:
+    """State of a task run in its first try, which holds nothing but what this try has set: other
+    keys are answered without a request."""
+
+    def __init__(self, state: StateAccessor) -> None:
+        self._state = state
+        self._set: set[str] = set()
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """Return the value that this try has set, or the default."""
+        return self._state.get(key, default) if key in self._set else default
+
+    def set(self, key: str, value: Any) -> None:
+        """Set the value."""
+        self._set.add(key)
+        self._state.set(key, value)
+
+    def delete(self, key: str) -> None:
+        """Remove the value."""
+        self._state.delete(key)
 
 
 class TaskStatePlan:

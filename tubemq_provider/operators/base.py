@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from copy import copy
-from functools import cache
+from functools import cache, lru_cache
 from inspect import cleandoc
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -80,7 +80,7 @@ _STATIC = {
 """Arguments that no template may fill in, with the reason."""
 
 
-_NAMES = frozenset({*IngestArguments.model_fields, "policies"})
+_NAMES = tuple(sorted({*IngestArguments.model_fields, "policies"}))
 """Names that the arguments of an ingest have at its operators."""
 
 
@@ -126,6 +126,8 @@ class IngestOperator(RefusesEmptyRendering, BaseOperator):
     result: WindowResult | None = None
     _job: IngestJob | None = None
     _killed: bool = False
+    _resumed: bool = False
+    """True after a deferral: the same try has begun before, in another process."""
     _warned: bool = False
 
     options: ClassVar[Mapping[str, Option]] = OPTIONS
@@ -153,14 +155,13 @@ class IngestOperator(RefusesEmptyRendering, BaseOperator):
     ) -> None:
         if source is not None:
             self._choose_source(source)
-        fields = IngestArguments.model_fields
         arguments = {
-            name: kwargs.pop(name) if name in kwargs else default_of(fields[name])
-            for name in _names_of_arguments(self._modes)
+            name: kwargs.pop(name) if name in kwargs else make() if make else default
+            for name, default, make in _names_of_arguments(self._modes)
         }
         chosen = {**(kwargs.get("default_args") or {}), **kwargs}
         try:
-            with near_names(type(self), _written_as(type(self))):
+            with near_names(type(self), lambda: _written_as(type(self))):
                 super().__init__(**kwargs)
         except TypeError as unknown:
             if "Invalid arguments" not in str(unknown):
@@ -174,8 +175,8 @@ class IngestOperator(RefusesEmptyRendering, BaseOperator):
             }
             others = _problems_of(given)
             raise TypeError("\n".join([str(unknown), *others])) from None
-        for name, value in arguments.items():
-            setattr(self, name, value)
+        # Airflow would look at each attribute that is set alone; it finds templates at the end.
+        vars(self).update(arguments)
         if _is_own_object(arguments.get("resolver")):
             # Airflow would store and show its `repr`, which may hold what it connects with.
             shown = (name for name in self.template_fields if name != "resolver")
@@ -184,7 +185,7 @@ class IngestOperator(RefusesEmptyRendering, BaseOperator):
         self.cluster = cluster or tubemq_conn_id
         self._serialise(chosen)
         self._check_arguments()
-        self.offsets_asset = offsets_asset(self.cluster, self.topic, self.group, self.source)
+        self.offsets_asset = _offsets_asset(self.cluster, self.topic, self.group, self.source)
         self._declare_assets(self._address)
 
     @property
@@ -206,6 +207,7 @@ class IngestOperator(RefusesEmptyRendering, BaseOperator):
     ) -> dict[str, Any]:
         """Resume after the trigger event: run the steps again, which find what the application
         left."""
+        self._resumed = True
         return self._run_try(
             context, TryState.resumed(self.execution_timeout, event, started, ticket)
         )
@@ -413,8 +415,9 @@ class IngestOperator(RefusesEmptyRendering, BaseOperator):
 
     def _arguments(self) -> dict[str, Any]:
         """Return the operator's arguments, with value objects expanded."""
-        names = _NAMES & {*vars(self), "mode", "source"}
-        arguments = {name: getattr(self, name) for name in sorted(names)}
+        held = vars(self)
+        arguments = {name: held[name] for name in _NAMES if name in held}
+        arguments["mode"], arguments["source"] = self.mode, self.source
         if arguments.get("policies", ...) is None:
             del arguments["policies"]
         return expand_values(arguments)
@@ -425,7 +428,7 @@ class IngestOperator(RefusesEmptyRendering, BaseOperator):
             return
         outlets: list[Any] = [self.offsets_asset]
         if spec and not is_template(spec):
-            outlets.append(sink_asset(spec))
+            outlets.append(_sink_asset(spec))
         if getattr(self, "routes", None) is not None:
             alias = tables_alias(self.offsets_asset)
             outlets += [] if alias in self.outlets else [alias]
@@ -444,8 +447,17 @@ class IngestOperator(RefusesEmptyRendering, BaseOperator):
                 f"{self.cluster!r}, {self.topic!r}, {self.group!r}{kind})",
                 subject="assets",
             )
+        from tubemq_provider.offsets.document_state import FirstTryState
         from tubemq_provider.offsets.registry import store_for
 
+        state: Any = context.get("task_state_store")
+        later = self._resumed or try_number(context) > 1 or is_cleared(context, self.retries)
+        if state is not None and not later:
+            return store_for(
+                self.offset_store,
+                {**context, "task_state_store": FirstTryState(state)},
+                self.offsets_asset,
+            )
         return store_for(self.offset_store, context, self.offsets_asset)
 
     def _report(self, result: WindowResult, context: Context) -> None:
@@ -473,10 +485,18 @@ def _plan_hash(store: TaskStore) -> str | None:
     return document.get("hash") if isinstance(document, Mapping) else None
 
 
+# A Dag file may create thousands of tasks, many with the same assets.
+_offsets_asset = lru_cache(maxsize=256)(offsets_asset)
+_sink_asset = lru_cache(maxsize=256)(sink_asset)
+
+
 @cache
-def _names_of_arguments(modes: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the names of the arguments that an operator of these modes sets from the table."""
-    return tuple(sorted(parameters(IngestArguments, modes).keys() - {"cluster"}))
+def _names_of_arguments(modes: tuple[str, ...]) -> tuple[tuple[str, Any, Any], ...]:
+    """Return the arguments that an operator of these modes sets from the table, each with its
+    default, or with what makes one."""
+    fields = IngestArguments.model_fields
+    names = sorted(parameters(IngestArguments, modes).keys() - {"cluster"})
+    return tuple((name, default_of(fields[name]), fields[name].default_factory) for name in names)
 
 
 @cache

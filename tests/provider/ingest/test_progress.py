@@ -16,6 +16,7 @@ from tubemq_client.embedded import EmbeddedTubeMQ
 from tubemq_client.errors import ConfigError, ConnectError, ProtocolViolation
 from tubemq_provider.hooks.failures import ErrorContext, explained, fatal_errors_fail_the_task
 from tubemq_provider.hooks.tubemq import TubeMQHook
+from tubemq_provider.ingest import progress as progress_module
 from tubemq_provider.ingest.progress import ProgressLogger
 from tubemq_provider.sinks.parquet import ParquetSink
 from tubemq_provider.windows.plan import WindowPlan, WindowScope
@@ -38,6 +39,32 @@ class Lines(list[str]):
     error = warning = info
 
 
+@pytest.fixture
+def shown_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress_module, "SHOWN_AFTER_S", 0.0)
+
+
+def test_a_window_is_shown_when_it_has_been_read_for_a_second() -> None:
+    scope = WindowScope("test", TOPIC, "lake", "parquet:/lake")
+    plan = WindowPlan.cursor(scope, 1, {"1:0": (0, 1200 * 28)})
+    clock, progress = [0.0], list[dict[str, Any]]()
+    told = ProgressLogger(Lines(), threading.Event(), "/lake", clock=lambda: clock[0])
+    told.on_progress = progress.append
+    watch = told.watch()
+    watch.on_begin(plan)
+    for clock[0] in (0.5, 0.9):
+        told.check_silence()
+    watch.on_end(plan, IngestCounts({"1:0": 1}))
+    told.check_silence()
+    assert progress == []  # each state shown is a request to Airflow
+    watch.on_begin(plan)
+    for clock[0] in (2.0, 3.0):
+        told.check_silence()
+    watch.on_end(plan, IngestCounts({"1:0": 1}))
+    assert [(one["state"], one["read"]) for one in progress] == [("reading", 0), ("done", 1)]
+
+
+@pytest.mark.usefixtures("shown_at_once")
 def test_silence_is_told_every_ten_seconds_in_log_and_page() -> None:
     scope = WindowScope("test", TOPIC, "lake", "parquet:/lake")
     plan = WindowPlan.cursor(scope, 1, {"1:0": (0, 1200 * 28)})
@@ -74,6 +101,7 @@ def test_silence_is_looked_for_while_a_run_lasts() -> None:
     assert "tubemq-silence" not in {thread.name for thread in threading.enumerate()}
 
 
+@pytest.mark.usefixtures("shown_at_once")
 def test_a_run_logs_range_progress_and_result(
     hook: TubeMQHook, mq: EmbeddedTubeMQ, tmp_path: Path
 ) -> None:

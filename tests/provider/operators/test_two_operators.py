@@ -13,6 +13,7 @@ from tests.provider.contexts import fake_context
 from tubemq_client import Partition, Record
 from tubemq_client.embedded import EmbeddedTubeMQ
 from tubemq_client.errors import ConfigError
+from tubemq_provider import task_arguments
 from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.ingest.arguments import IngestArguments
 from tubemq_provider.ingest.values import (
@@ -53,6 +54,26 @@ def checked(task: Any) -> IngestArguments:
 def execute(task: Any, context: Any) -> Any:
     method = type(task).execute
     return getattr(method, "__wrapped__", method)(task, context)
+
+
+def test_tasks_that_are_alike_are_checked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Dag file may create thousands, each time that it is parsed."""
+    looks: list[Any] = []
+    check = task_arguments.validated
+    monkeypatch.setattr(task_arguments, "_SOUND", set())
+    monkeypatch.setattr(
+        task_arguments, "validated", lambda *args: (looks.append(args), check(*args))[1]
+    )
+    for number in range(3):
+        TubeMQCursorIngestOperator(**NAMES | {"task_id": f"t{number}"}, max_records=1)
+    assert len(looks) == 1
+    TubeMQCursorIngestOperator(**NAMES | {"topic": "payments"}, max_records=1)
+    assert len(looks) == 2
+    for _ in range(2):
+        with pytest.raises(ConfigError, match="max_records"):
+            TubeMQCursorIngestOperator(**NAMES, max_records=-1)
+    with pytest.raises(ConfigError, match="no effect"):
+        TubeMQWindowIngestOperator(**NAMES, resolver="boundaries", ending_offsets={"1:0": 1})
 
 
 @pytest.mark.parametrize(

@@ -33,10 +33,10 @@ from tubemq_provider.windows.run.cursor_run import CursorRun
 from tubemq_provider.windows.run.kinds import window_run
 
 SECOND_WINDOW = {
-    "load_cursor": 3,
+    "load_cursor": 2,
     "newest_position": 1,
     "load_task_plan": 1,
-    "load_plan": 2,
+    "load_plan": 1,
     "store_plan": 1,
     "store_task_plan": 1,
     "store_cursor": 1,

@@ -366,6 +366,7 @@ class CursorRun(WindowRun):
             # Others may have begun since this group's first window was planned.
             yield from self._refuse_other_scopes()
         cursor = self._read_cursor()
+        self._now.cursor_again = (cursor,)
         yield "cursor read again"
         if cursor is None or cursor.seq < (plan.seq or 0):
             # The sink may have gone back to an older copy while this run was reading.
@@ -387,12 +388,18 @@ class CursorRun(WindowRun):
     # -- 6 advance, 7 commit event ------------------------------------------------------------
 
     def _advance(self) -> Iterator[str]:
-        """Move the cursor forward, never back, and only along the proven chain."""
+        """Move the cursor forward, never back, and only along the proven chain.
+
+        A run that has published its window uses the cursor that it read just before. If another run
+        has moved it since, the cursor goes back, and later runs go along the markers."""
         now = self._now
         if now.plan is None:
             return
-        cursor = self._read_cursor()
-        yield "cursor read"
+        if now.ended is not None and now.cursor_again:
+            [cursor] = now.cursor_again
+        else:
+            cursor = self._read_cursor()
+            yield "cursor read"
         if not now.may_advance(cursor):
             return
         self._store_cursor(cursor)

@@ -269,10 +269,13 @@ class WindowRun(RunBase, ABC):
             return
         self._store.store_plan(created.window_id, created.to_document())
         yield "plan stored"
-        # Two runs may have created the window concurrently; both use the plan that stayed stored.
-        stored = self._stored_plan(created.window_id)
-        yield "plan read back"
-        now.plan = stored if stored is not None and now.usable(stored) else created
+        now.plan = created
+        if self._plans_only:
+            # Other tasks find the plan by its window, and another run may have stored one since.
+            # Runs that read themselves need not agree: the marker decides between them.
+            stored = self._stored_plan(created.window_id)
+            yield "plan read back"
+            now.plan = stored if stored is not None and now.usable(stored) else created
 
     # -- 3 check marker -----------------------------------------------------------------------
 

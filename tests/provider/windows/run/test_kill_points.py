@@ -43,7 +43,6 @@ INSIDE: dict[str, list[str]] = {
         "stored plan read",
         "plan created",
         "plan stored",
-        "plan read back",
         "task plan stored",
     ],
     "check_marker": ["marker read"],
@@ -66,7 +65,7 @@ INSIDE: dict[str, list[str]] = {
         "published",
         "tidied",
     ],
-    "advance": ["cursor read", "cursor stored"],
+    "advance": ["cursor stored"],
     "commit_event": ["event emitted"],
     "mirror": ["mirrored"],
 }
