@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, Final
 
 from tubemq_client import errors
 from tubemq_client.terminal import visible
@@ -18,9 +18,16 @@ from tubemq_provider.cli._show import command, people, say
 from tubemq_provider.cli._sinks import sink_of
 from tubemq_provider.ingest.routes import parse_routes
 from tubemq_provider.sinks.read import published_windows
-from tubemq_provider.sinks.routed import Route, failed_tables
+from tubemq_provider.sinks.routed import Route, RouteSet, failed_tables
 from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.protocols import Marker, Sink
+from tubemq_provider.windows.spaces import FIRST_SOURCE
+
+_OPERATORS: Final = {
+    FIRST_SOURCE: "TubeMQWindowIngestOperator",
+    "rocketmq": "RocketMQWindowIngestOperator",
+}
+"""Operators of windows of given offsets by kind of source."""
 
 
 @command
@@ -76,7 +83,7 @@ def show_missed(args: Any) -> int:
     if not chosen:
         raise errors.ConfigError(f"no route {args.route!r} in --routes", subject="routes")
     markers = _routed(_sink(args))
-    spans = [span for route in chosen for span in _spans(route, markers)]
+    spans = [span for route in chosen for span in _spans(route, routes, markers)]
     documents = [span.to_document() for span in spans]
     rows = [
         {
@@ -91,17 +98,19 @@ def show_missed(args: Any) -> int:
     say(args, rows, documents)
     if people(args):
         for span in spans:
-            print(visible(_advice(span, args.sink), lines=True))
+            print(visible(_advice(span, routes, args.sink), lines=True))
     return 1 if spans else 0
 
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """Windows in a row that a route missed; `elsewhere` are tables that took its records."""
+    """Windows in a row that a route missed; `elsewhere` are tables that took its records. It
+    matches `others`, too: values that another route takes."""
 
     route: Route
     plans: list[WindowPlan]
     elsewhere: set[str]
+    others: set[str]
 
     @property
     def ranges(self) -> tuple[Mapping[str, int], Mapping[str, int]]:
@@ -125,15 +134,15 @@ class _Span:
         }
 
 
-def _spans(route: Route, markers: Iterable[Marker]) -> Iterator[_Span]:
+def _spans(route: Route, routes: RouteSet, markers: Iterable[Marker]) -> Iterator[_Span]:
     """Yield the windows that a route missed, those of one scope in a row as one span."""
     span: _Span | None = None
     for marker in markers:
-        elsewhere = {
-            address
+        took = {
+            address: {v for v in entry["values"] if fnmatchcase(v, route.pattern)}
             for address, entry in marker.counts.tables.items()
-            if any(fnmatchcase(value, route.pattern) for value in entry["values"])
         }
+        elsewhere = {address for address, values in took.items() if values}
         plan = marker.plan
         if route.pattern in marker.counts.patterns or not plan.entries:
             continue
@@ -143,9 +152,15 @@ def _spans(route: Route, markers: Iterable[Marker]) -> Iterator[_Span]:
         if span is None or last is None or not _follows(last, plan):
             if span is not None:
                 yield span
-            span = _Span(route, [], set())
+            span = _Span(route, [], set(), set())
         span.plans.append(plan)
         span.elsewhere.update(elsewhere)
+        span.others.update(
+            value
+            for values in took.values()
+            for value in values
+            if routes.route_of(value) not in (None, route)
+        )
     if span is not None:
         yield span
 
@@ -155,18 +170,29 @@ def _follows(last: WindowPlan, plan: WindowPlan) -> bool:
     return same and plan.continues(last.ends)
 
 
-def _advice(span: _Span, sink: str) -> str:
-    plan = span.plans[0]
+def _advice(span: _Span, routes: RouteSet, sink: str) -> str:
+    plan, pattern = span.plans[0], span.route.pattern
     starts, ends = span.ranges
+    operator = _OPERATORS.get(plan.source, _OPERATORS[FIRST_SOURCE])
+    filters = f" filters={list(plan.filters)!r}," if plan.filters else ""
+    members = {"name": "fill", "by": routes.by, "format": routes.format, "unrouted": "ignore"}
+    given = ", ".join(f'"{name}": {json.dumps(text)}' for name, text in members.items() if text)
+    other = ""
+    if span.others:
+        other = (
+            f"\nNot so: {pattern!r} matches {_few(sorted(span.others))}, which another route "
+            "takes; the\ntask would write their records a second time. Name the values that "
+            f"{pattern!r} is for instead of it.\n"
+        )
     return f"""
-To fill them, run once, with the member {span.route.pattern!r} of your routes in 'tables':
-
-TubeMQWindowIngestOperator(
+To fill them, run once, with the member {pattern!r} of your routes in 'tables':
+{other}
+{operator}(
     task_id="fill", topic={plan.topic!r}, group={plan.group + "_fill"!r},
-    cluster={plan.cluster!r}, sink={sink.rstrip("/") + "_fill"!r}, engine="inline",
+    cluster={plan.cluster!r}, sink={sink.rstrip("/") + "_fill"!r}, engine="inline",{filters}
     starting_offsets={json.dumps({plan.topic: starts})},
     ending_offsets={json.dumps({plan.topic: ends})},
-    routes={{"name": "fill", "unrouted": "ignore", "tables": {{{span.route.pattern!r}: …}}}},
+    routes={{{given}, "tables": {{{pattern!r}: …}}}},
 )"""
 
 

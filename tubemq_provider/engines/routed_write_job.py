@@ -2,22 +2,23 @@
 
 Tables that routes name are begun before the read, and tasks write their files in place. Files of
 values that only a pattern takes are moved from the window's place to that of their table, which is
-begun when the tasks have reported it. Slices of tables that follow changes are reduced here once
-more: the keys of one table's window are in memory, `MOST_KEYS` at most. This module must not read
-the source, or publish anything.
+begun when the tasks have reported it. If the address of such a value turns out to be that of
+something else, the tasks run again and treat its records as `unrouted` says. Slices of tables that
+follow changes are reduced here once more: the keys of one table's window are in memory, `MOST_KEYS`
+at most. This module must not read the source, or publish anything.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from tubemq_client.errors import ConfigError
 from tubemq_provider.engines.direct_write_job import (
     make_directory,
     move_into_place,
@@ -31,7 +32,7 @@ from tubemq_provider.files.footers import fact_from_json
 from tubemq_provider.files.locations import LocalLocation, Location, location_at, location_of
 from tubemq_provider.files.writer import FilePart, with_file_parts
 from tubemq_provider.rows.changes.reduction import reduced_schema
-from tubemq_provider.rows.routing import is_wild
+from tubemq_provider.rows.routing import is_wild, refuse_unrouted
 from tubemq_provider.sinks.factory import sink_word
 from tubemq_provider.sinks.routed import Route, RoutedSink, TableStaging, refuse_other_rows
 from tubemq_provider.spark.routed_write_tasks import (
@@ -52,7 +53,10 @@ if TYPE_CHECKING:
 
 __all__ = ["RoutedWrite"]
 
+log = logging.getLogger(__name__)
+
 _PIECE_BYTES: Final = 1024 * 1024
+_MOST_SHOWN: Final = 5
 _LAYOUTS: Final[Mapping[str, Layout]] = {"delta": "values", "iceberg": "columns"}
 """Layouts of partitioned tables by kind of sink; those of others are folders."""
 
@@ -88,7 +92,29 @@ class RoutedWrite:
         self._in_place: set[str] = set()
         self.storage: dict[str, str] = {}
 
-    def begin(self) -> RoutedWriteTask:
+    def run(
+        self, collect: Callable[[RoutedWriteTask], Iterable[Mapping[str, Any]]]
+    ) -> IngestCounts:
+        """Begin the tables, have tasks write their files, and accept these; return the counts of
+        the window. `collect` runs the tasks and returns what they report; a second time if they
+        met values whose address is that of something else, which only the driver sees."""
+        self._task = self._begun()
+        documents = list(collect(self._task))
+        while refused := self._refused(documents):
+            log.warning(
+                "window %s is read again to set records aside: %s; give such a value a route of "
+                "its own, so that windows are read once",
+                self._plan.window_id,
+                "; ".join(sorted(refused.values())[:_MOST_SHOWN]),
+            )
+            with suppress(OSError):
+                self._new_files().clear()
+            make_directory(f"{self._begun_task.directory}/{NEW_TABLES}")
+            self._task = replace(self._task, refused={**self._task.refused, **refused})
+            documents = list(collect(self._task))
+        return self._accept(documents)
+
+    def _begun(self) -> RoutedWriteTask:
         """Begin the tables that are known before the read; return the parameters of the tasks.
         `storage` then has the options of each place."""
         only = tuple(self._sink.expected) or None
@@ -122,7 +148,6 @@ class RoutedWrite:
                 self._in_place |= set() if place.path is None else {table.address}
         self._sink.refuse_if_all_failed(self._staging)
         make_directory(f"{task.directory}/{NEW_TABLES}")
-        self._task = task
         return task
 
     @property
@@ -185,7 +210,31 @@ class RoutedWrite:
 
     # -- after the read -----------------------------------------------------------------------
 
-    def accept(self, documents: Iterable[Mapping[str, Any]]) -> IngestCounts:
+    def _refused(self, documents: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+        """Begin the tables that tasks report and the driver did not know. Return, by value, why
+        others get none. Raises `ConfigError` with these if records may not be set aside."""
+        refused: dict[str, str] = {}
+        counts = Counter[str]()
+        known = {table.address for table in self._sink.tables(self._staging)}
+        for document in (each for one in documents for each in one["tables"]):
+            route = self._routes[document["route"]]
+            routed = [(route, value) for value in document["values"]]
+            for value, table in zip(
+                document["values"],
+                self._sink.open_tables(self._staging, self._plan, routed),
+                strict=True,
+            ):
+                if isinstance(table, str):
+                    refused[value] = table
+                    counts[table] += sum(document["read"].values())
+                elif table.address not in known:
+                    known.add(table.address)
+                    self._check_columns(table, route)
+        if self._sink.routes.unrouted == "fail":
+            refuse_unrouted(counts)
+        return refused
+
+    def _accept(self, documents: Iterable[Mapping[str, Any]]) -> IngestCounts:
         """Bring the files of all tables to where their sinks look; return the counts of the window,
         and note those of each table."""
         reads: list[Mapping[str, Any]] = []
@@ -211,18 +260,11 @@ class RoutedWrite:
         return self._total(reads, notices, quarantined)
 
     def _add(self, document: Mapping[str, Any], reports: dict[str, _Report]) -> None:
-        """Note what a task reports of a table, which is begun if the driver did not know it."""
+        """Note what a task reports of a table."""
         route = self._routes[document["route"]]
-        routed = [(route, value) for value in document["values"]]
-        known = {table.address for table in self._sink.tables(self._staging)}
-        for table in self._sink.open_tables(self._staging, self._plan, routed):
-            if isinstance(table, str):  # its files are written, and their records decoded
-                why = f"{table}: give it a route of its own; tasks of Spark cannot set it aside"
-                raise ConfigError(why, subject="routes")
-            if table.address not in known:
-                known.add(table.address)
-                self._check_columns(table, route)
-            report = reports.setdefault(table.address, _Report())
+        for value in document["values"]:
+            address = self._sink.routes.address_of(route, value)
+            report = reports.setdefault(address, _Report())
         report.documents.append(document)
         report.values.update(document["values"])
 

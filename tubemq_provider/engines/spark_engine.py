@@ -314,9 +314,12 @@ class SparkEngine(Engine):
             quarantine=self._quarantine,
             target_bytes=self._target_file_bytes,
         )
-        task = write.begin()
-        watch.progress("tables begun")
-        return write.accept(self._collect_tables(spark, plan, task, write.storage, watch))
+
+        def collect(task: RoutedWriteTask) -> list[Any]:
+            watch.progress("tables begun")
+            return self._collect_tables(spark, plan, task, write.storage, watch)
+
+        return write.run(collect)
 
     def _collect_tables(
         self,
@@ -326,7 +329,7 @@ class SparkEngine(Engine):
         storage: Mapping[str, str],
         watch: IngestWatch,
     ) -> list[Any]:
-        """Run the one Spark job of the window, whose tasks write the files of all tables."""
+        """Run the Spark job of the window, whose tasks write the files of all tables."""
         with (
             self._reading(plan) as options,
             storage_file(storage) as opens,

@@ -55,6 +55,7 @@ from tubemq_provider.windows.protocols import Engine, IngestCounts, Suspended
 from tubemq_provider.windows.spaces import FIRST_SOURCE
 
 if TYPE_CHECKING:
+    from tubemq_provider.spark.routed_write_tasks import RoutedWriteTask
     from tubemq_provider.windows.plan import WindowPlan
     from tubemq_provider.windows.protocols import Document, IngestWatch, Sink, Staging
 
@@ -217,19 +218,33 @@ class SubmitEngine(Engine):
         self._stop_if_cancelled(plan)
         if next(plan.reads(), None) is None:
             return IngestCounts(records=dict.fromkeys(plan.ranges, 0), pieces={})
-        if self._sink is not None:
-            self._write = RoutedWrite(
-                self._sink,
-                plan,
-                staging,
-                kind=self._shape.get("kind", FIRST_SOURCE),
-                quarantine=self._shape.get("corrupt_records") == "quarantine",
-                target_bytes=self._shape.get("target_file_bytes"),
-            )
+        if self._sink is None:
+            return counts_from(self._run(plan, staging, watch)["counts"])
+        self._write = RoutedWrite(
+            self._sink,
+            plan,
+            staging,
+            kind=self._shape.get("kind", FIRST_SOURCE),
+            quarantine=self._shape.get("corrupt_records") == "quarantine",
+            target_bytes=self._shape.get("target_file_bytes"),
+        )
+        return self._write.run(lambda task: self._run(plan, staging, watch, task)["tables"])
+
+    def _run(
+        self,
+        plan: WindowPlan,
+        staging: Staging,
+        watch: IngestWatch,
+        task: RoutedWriteTask | None = None,
+    ) -> Document:
+        """Return the result of an application: of the one to resume, or of a new one."""
         with ExitStack() as stack, self._claiming():
+            if task is not None and self._application is not None:  # the first read of the window
+                self._application.remove()
+                self._application.release()
             application = self._resumable
             if application is None:
-                application = self._start(plan, staging, stack)
+                application = self._start(plan, staging, stack, task)
                 watch.progress("application submitted")
             else:
                 log.info("resuming %s, which an earlier try has started", application)
@@ -238,7 +253,7 @@ class SubmitEngine(Engine):
                     self._supervise(application, staging, stack)
             self._application = application
             result = self._await(application, plan, watch, stack)
-        return self._counts(application, plan, result)
+        return self._checked(application, plan, result)
 
     def cancel(self) -> None:
         """End the application, and make a running `ingest` fail; returns within seconds. Safe from
@@ -275,8 +290,13 @@ class SubmitEngine(Engine):
 
     # -- starting ---------------------------------------------------------------------------------
 
-    def _start(self, plan: WindowPlan, staging: Staging, stack: ExitStack) -> Application:
-        tables = None if self._write is None else self._write.begin()
+    def _start(
+        self,
+        plan: WindowPlan,
+        staging: Staging,
+        stack: ExitStack,
+        tables: RoutedWriteTask | None,
+    ) -> Application:
         applications = Applications(self._work_dir)
         applications.forget_old()
         settings = self._spark_conf(plan)
@@ -430,9 +450,8 @@ class SubmitEngine(Engine):
         if "tasks" in progress_document:
             watch.on_tasks(plan, *progress_document["tasks"])
 
-    def _counts(
-        self, application: Application, plan: WindowPlan, result: Mapping[str, Any]
-    ) -> IngestCounts:
+    def _checked(self, application: Application, plan: WindowPlan, result: Document) -> Document:
+        """Return a result, after its application has ended. Raises the error of a failed one."""
         if not application.wait_until_ended(_END_S):
             log.warning("%s has a result and does not end; killing it", application)
             application.kill()
@@ -443,9 +462,7 @@ class SubmitEngine(Engine):
         if "error" in result:
             application.remove()
             raise error_from(result["error"])
-        if self._write is not None:
-            return self._write.accept(result["tables"])
-        return counts_from(result["counts"])
+        return result
 
     def _stop_if_cancelled(self, plan: WindowPlan) -> None:
         if not self._cancelled.is_set():

@@ -17,11 +17,18 @@ from tubemq_client.errors import ConfigError
 from tubemq_client.json_text import load_unique_json
 from tubemq_provider.ingest.engine_arguments import REGISTRY_NEEDS_INLINE
 from tubemq_provider.ingest.following import decoding_of, following_of, following_problems
-from tubemq_provider.ingest.options import FOLLOWING_SINKS, TABLE_SINKS
+from tubemq_provider.ingest.options import FILE_SINKS, FOLLOWING_SINKS, TABLE_SINKS
 from tubemq_provider.rows.routing import is_wild
 from tubemq_provider.rows.spec import CHANGES, DecodeSpec
-from tubemq_provider.sinks.factory import sink_word, spec_problems
+from tubemq_provider.sinks._evolution import checked_evolution
+from tubemq_provider.sinks.factory import (
+    accepted_options,
+    missing_extra,
+    sink_word,
+    spec_problems,
+)
 from tubemq_provider.sinks.routed import Route, RouteSet
+from tubemq_provider.windows.partitioning import partition_problems
 
 if TYPE_CHECKING:
     from tubemq_provider.ingest.fields import IngestFields
@@ -38,6 +45,8 @@ _ELSEWHERE: Final = (
     *("transform", "sql"),
 )
 """Options that each route has for itself."""
+_TEXTS: Final = ("sink_conn_id", "version", "soft_delete")
+_LISTS: Final = ("key", "partition_by")
 _PLACEHOLDER: Final = re.compile(r"(?<!\{)\{\w+\}(?!\})")
 
 
@@ -177,7 +186,9 @@ def _route(
     decode = table.get("decode")
     if decode is not None:
         problems += [f"decode: {problem}" for problem in DecodeSpec.judge(decode)]
-    texts = {name: _texts(table.get(name, ())) for name in ("key", "partition_by")}
+    problems += _problems_of_members(table)
+    texts = {name: _texts(table.get(name, ())) for name in _LISTS}
+    problems += [] if problems else _problems_of_sink(table, shown, texts["partition_by"])
     values: Any = SimpleNamespace(
         apply=table.get("apply", "append"),
         key=texts["key"],
@@ -194,8 +205,6 @@ def _route(
         problems.append(f"apply: {values.apply!r} is none of append, upsert, changes")
     elif values.apply != "append" and word not in FOLLOWING_SINKS:
         problems.append(f"apply has no effect with {word}, which cannot change rows")
-    if table.get("schema_evolution") and word not in TABLE_SINKS:
-        problems.append(f"schema_evolution has no effect with {word}")
     if problems or (problems := following_problems(values)):
         return None, problems
     try:
@@ -213,5 +222,50 @@ def _route(
     return route, []
 
 
-def _texts(value: Any) -> tuple[str, ...]:
-    return (value,) if isinstance(value, str) else tuple(map(str, value))
+def _problems_of_members(table: Mapping[str, Any]) -> list[str]:
+    """Return members whose value is of another kind than theirs."""
+    problems = [
+        f"{name}: {table[name]!r} is no text"
+        for name in _TEXTS
+        if not isinstance(table.get(name), str | None)
+    ]
+    problems += [
+        f"{name}: {table[name]!r} is neither a text nor a list of texts"
+        for name in _LISTS
+        if not all(isinstance(text, str) for text in _texts(table.get(name)))
+    ]
+    limit = table.get("max_partitions")
+    if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool)):
+        problems.append(f"max_partitions: {limit!r} is no number")
+    try:
+        checked_evolution(table.get("schema_evolution") or "refuse")
+    except ConfigError as error:
+        problems += error.problems
+    return problems
+
+
+def _problems_of_sink(
+    table: Mapping[str, Any], address: str, partition_by: tuple[str, ...]
+) -> list[str]:
+    """Return members that the sink at an address cannot honour; those of `ingest.sink_rules`."""
+    word, files = sink_word(address), (*FILE_SINKS, *TABLE_SINKS)
+    accepted = accepted_options(word)
+    limit = table.get("max_partitions")
+    problems = [
+        f"partition_by: {problem}"
+        for problem in partition_problems(partition_by, limit, folders=word in FILE_SINKS)
+    ]
+    if missing := missing_extra(address):
+        problems.append(f"sink: {missing}")
+    if partition_by and word not in files and "partition_by" not in accepted:
+        problems.append(f"partition_by has no effect with {word}, which keeps no files of a window")
+    evolves = table.get("schema_evolution", "refuse") != "refuse"
+    if evolves and word not in TABLE_SINKS and "schema_evolution" not in accepted:
+        problems.append(f"schema_evolution has no effect with {word}")
+    return problems
+
+
+def _texts(value: Any) -> tuple[Any, ...]:
+    if value is None:
+        return ()
+    return tuple(value) if isinstance(value, list | tuple) else (value,)

@@ -40,6 +40,7 @@ __all__ = [
     "escaped",
     "failure_of",
     "is_wild",
+    "refuse_unrouted",
     "shown",
 ]
 
@@ -206,7 +207,7 @@ class Unrouted:
     counts: Counter[str] = field(default_factory=Counter)
     nowhere: int = 0
     ignored: int = 0
-    _refused: list[tuple[str, int]] = field(default_factory=list)
+    _refused: Counter[str] = field(default_factory=Counter)
 
     def add(self, records: pa.RecordBatch, value: str | None, why: str, *, wanted: bool) -> None:
         """Take records, and `why` no table does; those that are not `wanted` are of tables that are
@@ -217,22 +218,13 @@ class Unrouted:
         elif self.policy == "ignore" or not wanted:
             self.ignored += records.num_rows
         elif self.policy == "fail":
-            self._refused.append((why, records.num_rows))
+            self._refused[why] += records.num_rows
         else:
             self._set_aside(records, why)
 
     def check(self) -> None:
         """Raise `ConfigError` under ``fail`` if there were records that no table takes."""
-        if not self._refused:
-            return
-        problems = [
-            f"{why} ({number} so far): add a route that names the value and its place, or '*' with "
-            "one table, or set unrouted='quarantine'"
-            for why, number in self._refused[:_MOST_SHOWN]
-        ]
-        if more := self._refused[_MOST_SHOWN:]:
-            problems.append(f"{len(more)} other values, with {sum(n for _, n in more)} records")
-        raise ConfigError(problems, subject="routes")
+        refuse_unrouted(self._refused)
 
     def _set_aside(self, records: pa.RecordBatch, why: str) -> None:
         offset, number = self.columns.place
@@ -252,6 +244,21 @@ class Unrouted:
         """Numbers of records that are of no table, and of ignored ones, by kind."""
         numbers = {"heartbeat": self.nowhere, "unrouted": self.ignored}
         return {kind: count for kind, count in numbers.items() if count}
+
+
+def refuse_unrouted(refused: Mapping[str, int]) -> None:
+    """Raise `ConfigError` if values have no table: the reasons, with numbers of records."""
+    if not refused:
+        return
+    known = list(refused.items())
+    problems = [
+        f"{why} ({number} so far): add a route that names the value and its place, or '*' with "
+        "one table, or set unrouted='quarantine'"
+        for why, number in known[:_MOST_SHOWN]
+    ]
+    if more := known[_MOST_SHOWN:]:
+        problems.append(f"{len(more)} other values, with {sum(n for _, n in more)} records")
+    raise ConfigError(problems, subject="routes")
 
 
 class TableRows:

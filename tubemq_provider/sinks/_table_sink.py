@@ -38,7 +38,7 @@ from tubemq_provider.windows.errors import (
     WindowError,
 )
 from tubemq_provider.windows.facts import FileFact
-from tubemq_provider.windows.following import OP, Following
+from tubemq_provider.windows.following import Following
 from tubemq_provider.windows.partitioning import PartitionBy
 from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.protocols import (
@@ -288,7 +288,7 @@ class TableSink(Sink):
             columns = target_schema(schema, self._following)
             self._prepare(StagedWindow([], columns, location_of(staging)))
             self.check_columns(schema)
-            self._note_deleted(plan.window_id, self._following)
+            self._note_deleted(plan.window_id)
         else:
             self._prepare(None)
         progress("files in place")
@@ -298,19 +298,28 @@ class TableSink(Sink):
         progress("marker staged")
         return TableWindow(plan, token, document, [])
 
-    def _note_deleted(self, window_id: str, following: Following) -> None:
-        """Note the keys that the window deletes, if only their partition orders their changes."""
+    def _note_deleted(self, window_id: str) -> None:
+        """Note the keys that the window deletes, if the table keeps no row of them."""
+        if (deleted := self._deleted_keys()) is not None:
+            deleted.note(window_id, self._read_changes())
+
+    def _current_changes(self) -> pa.Table:
+        """Return the staged changes without those that are older than an earlier delete."""
+        deleted, changes = self._deleted_keys(), self._read_changes()
+        return changes if deleted is None else deleted.current(changes)
+
+    def _deleted_keys(self) -> DeletedKeys | None:
+        following, table_id = self._following, self._table_id()
+        if following is None or not following.notes_deleted or table_id is None:
+            return None
+        return DeletedKeys(self.storage, table_id, following)
+
+    def _read_changes(self) -> pa.Table:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        table_id = self._table_id()
-        if following.notes_deleted and table_id is not None:
-            columns = [*{*following.key, "partition", OP}]
-            changes = pa.concat_tables(
-                [pq.read_table(path, columns=columns) for path in self._changes]
-            )
-            changes = changes.replace_schema_metadata(None)
-            DeletedKeys(self.storage, table_id, following).note(window_id, changes)
+        changes = pa.concat_tables([pq.read_table(path) for path in self._changes])
+        return changes.replace_schema_metadata(None)
 
     def recount(self, marker: Marker) -> Mapping[str, int] | None:
         """See `Sink.recount`. Later windows take the rows of a table that follows changes."""

@@ -42,9 +42,15 @@ class Following:
 
     @property
     def notes_deleted(self) -> bool:
-        """True if the partitions of deleted keys have to be kept beside the table: no version says
-        whether a change of such a key is a later one, and no row of the table has its partition."""
-        return self.apply == "changes" and self.version is None and self.soft_delete is None
+        """True if deleted keys have to be kept beside the table, with their partition and version:
+        no row of the table says whether a change of such a key is a later one."""
+        return self.apply == "changes" and self.soft_delete is None
+
+    @property
+    def of_deleted(self) -> list[str]:
+        """Columns that are kept of a deleted key."""
+        names = [*self.key, "partition", *([] if self.version is None else [self.version])]
+        return list(dict.fromkeys(names))
 
     def to_json(self) -> str:
         """Serialise for tasks on other machines."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -185,6 +186,20 @@ def test_the_offset_is_the_order_where_a_key_stays_in_its_partition(
         assert table.rows() == database.rows()
 
 
+def test_a_delta_table_is_followed_by_a_key_that_is_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The partition of a row is looked up in files that a merge has written, and with them texts as
+    pyarrow compares them with no other text."""
+    monkeypatch.setattr(f"{__name__}.SCHEMA", "id string, name string, price double")
+    table = table_of("delta", tmp_path, Following("changes", ("id",)))
+    database = Database("debezium", seed=1)
+    for number in range(3):
+        database.logs["1:0"].append(_insert('"a"', f"x{number}"))
+        table.run(database, f"t{number}")
+    assert table.rows() == [("a", "x2", None)]
+
+
 @pytest.mark.parametrize("kind", ["sqlite", "delta", "iceberg"])
 def test_a_window_of_heartbeats_may_come_before_the_first_change(kind: str, tmp_path: Path) -> None:
     table = table_of(kind, tmp_path, Following("changes", ("id",)))
@@ -254,6 +269,75 @@ def test_a_deleted_key_that_comes_back_from_another_partition_is_refused(
     assert table.rows() == [(2, "b", None)]
 
 
+def _debezium(op: str, lsn: int, before: int | None, after: int | None) -> bytes:
+    rows = [None if key is None else {"id": key, "name": f"at {lsn}"} for key in (before, after)]
+    body = {"op": op, "before": rows[0], "after": rows[1], "source": {"lsn": lsn}}
+    return json.dumps(body).encode()
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "delta", "iceberg"])
+def test_an_older_change_of_a_deleted_key_brings_no_row_back(kind: str, tmp_path: Path) -> None:
+    """The key changes in one partition, and an earlier update of the old key is read later."""
+    table = table_of(kind, tmp_path, Following("changes", ("id",), "_source_position"))
+    database = Database("debezium", seed=3)
+    database.logs["1:0"] = [_debezium("c", 1, None, 1), _debezium("c", 2, None, 2)]
+    table.run(database, "t1")
+    database.logs["2:0"] = [_debezium("u", 13, 1, 3)]
+    table.run(database, "t2")
+    assert table.rows() == [(2, "at 2", None), (3, "at 13", None)]
+    database.logs["1:0"] += [_debezium("u", 12, 1, 1)]
+    table.run(database, "t3")
+    assert table.rows() == [(2, "at 2", None), (3, "at 13", None)]
+    database.logs["1:0"] += [_debezium("c", 14, None, 1), _debezium("u", 15, 2, 2)]
+    table.run(database, "t4")
+    assert table.rows() == [(1, "at 14", None), (2, "at 15", None), (3, "at 13", None)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "soft", "op"),
+    [("sqlite", None, "d"), ("sqlite", "gone", "u"), ("delta", None, "d"), ("delta", None, "u"),
+     ("delta", "gone", "d"), ("iceberg", None, "d"), ("iceberg", None, "u")],
+)  # fmt: skip
+def test_one_version_from_two_partitions_is_refused(
+    kind: str, soft: str | None, op: str, tmp_path: Path
+) -> None:
+    """Also when the first of the two changes, in an earlier window, was a delete."""
+    table = table_of(kind, tmp_path, Following("changes", ("id",), "_source_position", soft))
+    database = Database("debezium", seed=3)
+    database.logs["1:0"] = [_debezium("c", 1, None, 1), _debezium("c", 2, None, 2)]
+    table.run(database, "t1")
+    database.logs["1:0"] += [_debezium(op, 5, 1, 1 if op == "u" else None)]
+    table.run(database, "t2")
+    rows = table.rows()
+    database.logs["2:0"] = [_debezium("u", 5, 1, 1)]
+    with pytest.raises(ChangeOrderUnclear, match=r"with the same '_source_position'.*differs"):
+        table.run(database, "t3")
+    assert table.rows() == rows
+
+
+def test_deletes_that_are_noted_no_more_are_no_reason_to_bring_rows_back(tmp_path: Path) -> None:
+    """A bounded number of keys is noted. A change that is older than a forgotten delete fails."""
+    following = Following("changes", ("id",), "at")
+    deleted = DeletedKeys(LocalStorage(tmp_path), "t", following, most=50)
+    for number in range(80):
+        ids = [number, number + 1]
+        columns = {
+            "id": ids,
+            "_op": ["d", "c"],
+            "partition": ["1:0"] * 2,
+            "at": [2 * i for i in ids],
+        }
+        deleted.note(f"w{number}", pa.table(columns))
+
+    def current(key: int, at: int) -> int:
+        change = {"id": [key], "_op": ["u"], "partition": ["2:0"], "at": [at]}
+        return deleted.current(pa.table(change)).num_rows
+
+    assert [current(79, at) for at in (157, 159)] == [0, 1]
+    with pytest.raises(ChangeOrderUnclear, match=r"noted no more.*soft_delete="):
+        current(1, 1)
+
+
 def test_notes_of_deleted_keys_become_one_file(tmp_path: Path) -> None:
     storage, following = LocalStorage(tmp_path), Following("changes", ("id",))
     deleted = DeletedKeys(storage, "t", following)
@@ -267,7 +351,7 @@ def test_notes_of_deleted_keys_become_one_file(tmp_path: Path) -> None:
         deleted.note("w80", other)
 
 
-def _insert(key: int, name: str) -> bytes:
+def _insert(key: int | str, name: str) -> bytes:
     row = f'{{"id": {key}, "name": "{name}"}}'
     return f'{{"op": "c", "before": null, "after": {row}, "source": {{"lsn": 1}}}}'.encode()
 

@@ -269,6 +269,30 @@ def test_problems_of_routes_are_listed_before_anything_is_read() -> None:
         assert part in text
 
 
+def test_members_of_a_wrong_kind_are_listed_before_anything_is_read() -> None:
+    """A misspelled word would fail the window, or with isolation the table, when its first record
+    is met."""
+    wrong = {
+        "schema_evolution": "add", "partition_by": "day(x", "max_partitions": "x", "version": 5,
+        "key": [3], "soft_delete": True, "sink_conn_id": 7,
+    }  # fmt: skip
+    tables: dict[str, Any] = {name: {"sink": "delta:/x", name: wrong[name]} for name in wrong}
+    tables["a"] = {"sink": "sqlite:////x.db?table=a", "partition_by": ["day(x)"]}
+    tables["b"] = {"sink": "/x/b", "partition_by": ["x", "x"]}
+    with pytest.raises(ConfigError) as error:
+        parse_routes({"name": "n", "tables": tables})
+    text = str(error.value)
+    for part in (
+        "'schema_evolution': schema_evolution 'add' is none of refuse, add_columns",
+        "'partition_by': partition_by: 'day(x' is neither", "max_partitions: 'x' is no number",
+        "version: 5 is no text", "key: [3] is neither", "soft_delete: True is no text",
+        "sink_conn_id: 7 is no text", "'a': partition_by has no effect with sqlite",
+        "'b': partition_by: x is named twice",
+    ):  # fmt: skip
+        assert part in text
+    assert len(error.value.problems) == len(tables)
+
+
 @pytest.mark.parametrize("kind", ["delta", "parquet", "sqlite"])
 def test_a_table_that_lost_the_newest_window_stops_the_group(tmp_path: Path, kind: str) -> None:
     """A restored or dropped table is noticed though the window's own marker is there."""

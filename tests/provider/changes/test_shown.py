@@ -135,3 +135,41 @@ def test_commands_show_tables_and_the_windows_that_a_route_missed(
               "tables": {"late_*": routes["tables"]["late_*"]}}  # fmt: skip
     result = scene.run("f", **fill, **offsets, routes=routes, initial_position=None)
     assert result.total == 2
+
+
+def canal(table: str, id_: int) -> bytes:
+    rows = [{"id": str(id_), "name": table}]
+    body = {"type": "INSERT", "isDdl": False, "database": "d", "table": table, "es": 1}
+    return json.dumps({**body, "data": rows, "old": None}).encode()
+
+
+def test_the_printed_task_fills_the_tables_of_a_database_to_the_letter(
+    scene: Scene, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It divides records as the routes do. A pattern that also matches values of another route is
+    named, because their records would be written twice."""
+    decode = {"format": "canal", "schema": "id bigint, name string"}
+    member = {"sink": f"{tmp_path}/{{_table}}", "decode": decode}
+    routes: Any = {"name": "n", "by": "_table", "format": "canal", "unrouted": "ignore",
+                   "tables": {"goods": member, "shop_1": member}}  # fmt: skip
+    bodies = [canal(name, number) for number, name in enumerate(["goods", "shop_1", "shop_2"])]
+    scene.produce(*(("s", body) for body in bodies))
+    scene.run("t1", sink=f"{tmp_path}/w", routes=routes)
+
+    def printed(pattern: str) -> str:
+        now = {**routes, "tables": {**routes["tables"], pattern: member}}
+        given = {"sink": f"{tmp_path}/w", "routes": json.dumps(now), "route": pattern}
+        capsys.readouterr()
+        assert ask(tables.show_missed, **given, output="table") == 1
+        return capsys.readouterr().out
+
+    assert "Not so: 'shop_*' matches shop_1, which another route takes" in printed("shop_*")
+    text = printed("shop_2")
+    assert "Not so" not in text
+    task = text[text.index("TubeMQWindowIngestOperator(") :].replace("…", repr(member))
+    given = eval(task, {"TubeMQWindowIngestOperator": dict})
+    del given["task_id"]
+    given |= {name: json.dumps(given[name]) for name in ("starting_offsets", "ending_offsets")}
+    result = scene.run("f", **given, mode="time", initial_position=None)
+    assert (result.total, result.notices) == (1, {"unrouted": 2})
+    assert (tmp_path / "shop_2").exists()

@@ -29,6 +29,9 @@ from tubemq_provider.engines.outcome import (
     error_from,
 )
 from tubemq_provider.engines.submit import SubmitEngine
+from tubemq_provider.ingest.routes import parse_routes
+from tubemq_provider.sinks.factory import sink_for
+from tubemq_provider.sinks.routed import PLACES, RoutedSink, _place_key
 from tubemq_provider.windows.errors import CountMismatch, WindowError
 from tubemq_provider.windows.facts import FileFact, LeafFact
 from tubemq_provider.windows.plan import WindowPlan, WindowScope
@@ -102,6 +105,31 @@ def test_the_result_file_is_believed_and_not_the_exit_code(
     (application,) = folders(work)
     kept = [path.read_text() for path in application.folder.iterdir()]
     assert not [text for text in kept if "hush-hush" in text]
+    mine.leave(None)
+    assert not folders(work)
+
+
+def test_a_second_application_sets_aside_what_no_table_takes(
+    work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its driver sees that "orders" would be a table in other letters, when the first has read."""
+    monkeypatch.setenv("FAKE_SUBMIT", "good")
+    tables = {"*": f"{tmp_path}/{{stream_id}}"}
+    routes = parse_routes({"name": "n", "unrouted": "quarantine", "tables": tables})
+    sink = RoutedSink(sink_for(tmp_path / "home"), routes, lambda _, address: sink_for(address))
+    book = sink.book(PLACES)
+    assert book is not None
+    book.fix(_place_key(f"{tmp_path}/orders"), {"address": f"{tmp_path}/Orders"})
+    mine = engine(work)
+    routed = mine.into(sink)
+    points: list[str] = []
+
+    counts = routed.ingest(PLAN, sink.begin(PLAN, "first"), IngestWatch(points.append))
+
+    assert points.count("application submitted") == 2
+    assert (dict(counts.unrouted), counts.corrupt) == ({"1:0": 1, "1:1": 1}, 2)
+    (application,) = folders(work)
+    assert "other letters" in str(application.order)
     mine.leave(None)
     assert not folders(work)
 

@@ -63,7 +63,7 @@ def test_debezium_of_mysql_with_and_without_the_schema_of_the_envelope() -> None
         assert {row["_table"] for row in rows} == {"customers"}
         at = datetime(2016, 6, 10, 17, 50, 29, 100_000, UTC)
         assert {row["_source_time"] for row in rows} == {at}
-        position = "mysql-bin.000003:00000000000000000484:0000000000"
+        position = "mysql-bin.0000000003:00000000000000000484:0000000000"
         assert {row["_source_position"] for row in rows} == {position}
 
 
@@ -80,7 +80,8 @@ def test_debezium_of_postgresql_names_schema_lsn_and_transaction() -> None:
 def test_positions_sort_as_the_log() -> None:
     records = []
     for file, pos, row in (("mysql-bin.000003", 9, 1), ("mysql-bin.000003", 10, 0),
-                           ("mysql-bin.000003", 10, 2), ("mysql-bin.000010", 4, 0)):  # fmt: skip
+                           ("mysql-bin.000003", 10, 2), ("mysql-bin.000010", 4, 0),
+                           ("mysql-bin.999999", 4, 0), ("mysql-bin.1000000", 4, 0)):  # fmt: skip
         record = debezium("c", None, ANNE)
         record["source"] = {**MYSQL, "file": file, "pos": pos, "row": row}
         records.append(body(record))
@@ -216,7 +217,7 @@ def test_maxwell() -> None:
     assert rows[0]["m"] == Decimal("5.4440")
     assert [row["_before"] and row["_before"]["id"] for row in rows] == [2, 1, None, 2]
     assert rows[0]["_transaction_id"] == "23396"
-    assert rows[0]["_source_position"] == "master.000006:00000000000000800911:0000000000"
+    assert rows[0]["_source_position"] == "master.0000000006:00000000000000800911:0000000000"
 
 
 OGG = {

@@ -161,17 +161,51 @@ def test_a_failing_table_and_records_without_a_route_leave_the_others_alone(
     assert sum("cannot stand in an address of route 'x*'" in text for text in reasons) == 2
 
 
-def test_values_that_differ_in_letters_only_fail_the_window(world: World, tmp_path: Path) -> None:
-    """Tasks do not see each other's values, so the driver cannot have them set aside."""
-    routes = {"name": "n", "unrouted": "quarantine", "tables": {"*": f"{tmp_path}/{{stream_id}}"}}
-    topic = SparkTopic(world, tmp_path / "home", routes)
+def letters_topic(world: World, tmp_path: Path, **members: Any) -> SparkTopic:
+    """Return a topic with values whose address is that of something else: of a value of an earlier
+    window or of the same one, of another route, and of the windows' sink."""
+    tables = {"*": f"{tmp_path}/{{stream_id}}",
+              "own": {"sink": f"{tmp_path}/typed", **CHANGES}}  # fmt: skip
+    topic = SparkTopic(world, tmp_path / "home", {"name": "n", "tables": tables, **members})
     topic.add("", "Orders", b"1")
     topic.run("t1")
-    topic.add("", "orders", b"2")
-    with pytest.raises(ConfigError, match=r"Orders in other letters.*route of its own"):
-        topic.run("t2")
+    for stream, count in {"orders": 12, "A": 5, "a": 5, "typed": 2, "home": 1, "b": 40}.items():
+        for number in range(count):
+            topic.add("", stream, b"%d" % number)
+    return topic
+
+
+def test_values_whose_address_is_that_of_something_else_are_set_aside(
+    world: World, tmp_path: Path
+) -> None:
+    """Tasks do not see each other's values, and the result is that of inline, through a kill."""
+    topic = letters_topic(world, tmp_path, unrouted="quarantine")
+    with pytest.raises(Died):
+        topic.run("t2", DieAtTable())
+    result = topic.run("t2")
+    assert (result.corrupt, result.total) == (12 + 5 + 2 + 1, 5 + 40)
+    tables = {Path(name).name: entry["rows"] for name, entry in result.tables.items()}
+    assert sorted(tables.values()) == [5, 40]
     assert bodies(f"{tmp_path}/Orders") == {b"1": 1}
+    assert bodies(f"{tmp_path}/b").total() == 40
     assert not (tmp_path / "orders").exists()
+    assert not list(topic.home.rglob("_routes"))
+    home = sink_for(topic.home)
+    marker = home.marker(max(home.window_ids()))
+    assert marker is not None
+    reasons = Counter(r for table in home.quarantined(marker) for r in table["reason"].to_pylist())
+    assert sorted(reasons.values()) == [1, 2, 5, 12]
+    assert sum("in other letters" in reason for reason in reasons) == 2
+
+
+def test_such_values_fail_the_window_before_it_is_read_again(world: World, tmp_path: Path) -> None:
+    topic = letters_topic(world, tmp_path)
+    with pytest.raises(ConfigError, match="add a route that names the value") as error:
+        topic.run("t2")
+    assert len(error.value.problems) == 4
+    assert "Orders in other letters" in str(error.value)
+    assert "(12 so far)" in str(error.value)
+    assert not list((tmp_path / "b").rglob("*.parquet"))
 
 
 def dies(topic: Any, task: str, points: int, *, again: bool = False) -> int:

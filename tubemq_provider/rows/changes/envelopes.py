@@ -108,6 +108,12 @@ def _padded(number: Any, width: int = 20) -> str:
     return str(int(number)).zfill(width)
 
 
+def _log_file(name: Any) -> str:
+    """Return the name of a binary log, whose number has six digits at first and more later on."""
+    base, point, number = str(name).rpartition(".")
+    return f"{base}.{_padded(number, 10)}" if point and number.isdecimal() else str(name)
+
+
 def _name(*parts: Any) -> str | None:
     return ".".join(str(part) for part in parts if part) or None
 
@@ -178,7 +184,8 @@ def _debezium_position(source: Mapping[str, Any]) -> str | None:
     if source.get("lsn") is not None:  # PostgreSQL
         return _padded(source["lsn"])
     if source.get("file"):  # MySQL, MariaDB
-        return f"{source['file']}:{_padded(source['pos'])}:{_padded(source.get('row') or 0, 10)}"
+        row = _padded(source.get("row") or 0, 10)
+        return f"{_log_file(source['file'])}:{_padded(source['pos'])}:{row}"
     if source.get("commit_lsn"):  # SQL Server
         serial = _padded(source.get("event_serial_no") or 0, 10)
         return f"{source['commit_lsn']}:{source.get('change_lsn') or ''}:{serial}"
@@ -295,7 +302,8 @@ def _maxwell_position(document: Mapping[str, Any]) -> str | None:
     file, _, offset = str(document.get("position") or "").rpartition(":")
     if not (file and offset.isdigit()):
         return None
-    return f"{file}:{_padded(offset)}:{_padded(document.get('xoffset') or 0, 10)}"
+    number = _padded(document.get("xoffset") or 0, 10)
+    return f"{_log_file(file)}:{_padded(offset)}:{number}"
 
 
 # -- Oracle GoldenGate ----------------------------------------------------------------------------

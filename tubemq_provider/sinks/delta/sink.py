@@ -490,7 +490,7 @@ class DeltaSink(TableSink):
         before = self._force_earlier(table.version())
         properties = _properties(window, before)
         try:
-            merge(table, self._changes, self._following, properties)
+            merge(table, self._current_changes(), self._following, properties)
         except ChangeOrderUnclear:
             raise
         except CommitFailedError as exc:

@@ -13,10 +13,9 @@ import itertools
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from tubemq_provider.sinks._deleted_keys import refuse_moved
+from tubemq_provider.sinks._deleted_keys import refuse_equal, refuse_moved
 from tubemq_provider.windows.following import OP, Following
 
 if TYPE_CHECKING:
@@ -69,17 +68,13 @@ class Merged:
                 self._io.delete(file.file_path)
 
 
-def merge(change: Transaction, table: Table, files: Sequence[Path], following: Following) -> Merged:
-    """Write the files of the table's state after the changes in `files`. Nothing is committed.
+def merge(change: Transaction, table: Table, changes: pa.Table, following: Following) -> Merged:
+    """Write the files of the table's state after `changes`. Nothing is committed.
     Raises `ChangeOrderUnclear` if a row came from another partition and no version says which
     change is the last."""
-    import pyarrow as pa
     import pyarrow.compute as pc
-    import pyarrow.parquet as pq
     from pyiceberg.io.pyarrow import schema_to_pyarrow
 
-    changes = pa.concat_tables([pq.read_table(path) for path in files])
-    changes = changes.replace_schema_metadata(None)
     target = schema_to_pyarrow(change.table_metadata.schema(), include_field_ids=False)
     merged = Merged(change, table)
     outdated: list[pa.Array] = []
@@ -150,8 +145,10 @@ def _files_with(
     from pyiceberg.expressions import AlwaysTrue
     from pyiceberg.io.pyarrow import ArrowScan
 
-    beside = following.version or "partition"
-    names = [*following.key, *([beside] if beside not in following.key else [])]
+    beside, key = following.version or "partition", list(following.key)
+    names = following.of_deleted
+    if not changes.num_rows:  # all were older than a delete
+        return
     staged = changes.select(names).append_column(
         _STAGED, pa.array(range(changes.num_rows), pa.int64())
     )
@@ -164,13 +161,13 @@ def _files_with(
     for task in table.scan(row_filter=_range_of(changes, following, schema)).plan_files():
         there = rows_of(task, schema.select(*names)).select(names).cast(staged.select(names).schema)
         if following.version is None:
-            refuse_moved(there, staged.select(names), list(following.key))
-        if beside in following.key:
-            there = there.append_column(f"{beside}_old", there.column(beside))
+            refuse_moved(there, staged.select(names), key)
         else:
-            there = there.rename_columns([*following.key, f"{beside}_old"])
+            refuse_equal(there, staged.select(names), key, following.version)
+        old = there.column(beside)
+        there = there.select(key).append_column(f"{beside}_old", old)
         there = there.append_column(_AT, pa.array(range(there.num_rows), pa.int64()))
-        pairs = there.join(staged, list(following.key), join_type="inner")
+        pairs = there.join(staged, key, join_type="inner")
         if pairs.num_rows:
             yield task.file, pairs, lambda task=task: rows_of(task, schema)
 

@@ -396,7 +396,7 @@ class IcebergSink(TableSink):
         }
         try:
             if self._changes and self._following is not None:
-                merged = merge(change, table, self._changes, self._following)
+                merged = merge(change, table, self._current_changes(), self._following)
                 _overwrite(change, merged, properties)
                 return merged
             if window.files and self._evolution == "add_columns":

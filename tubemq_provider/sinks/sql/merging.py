@@ -15,14 +15,14 @@ from typing import Any, Final
 import pyarrow as pa  # noqa: TID253 (only reached by the sink that needs it)
 import sqlalchemy as sa  # noqa: TID253
 
+from tubemq_provider.sinks._deleted_keys import unclear
 from tubemq_provider.sinks.sql.types import RowWriter
-from tubemq_provider.windows.errors import ChangeOrderUnclear
 from tubemq_provider.windows.following import OP, Following
 
 __all__ = ["Merge", "deleted_keys", "index_key"]
 
-_MOST_NAME: Final = 48
-"""Longest name of a target that fits behind the prefix of the table beside it."""
+_MOST_NAME: Final = 63
+"""Longest name of a table that all databases take."""
 
 
 def index_key(writer: RowWriter, following: Following) -> None:
@@ -32,19 +32,20 @@ def index_key(writer: RowWriter, following: Following) -> None:
 
 
 def deleted_keys(writer: RowWriter, following: Following) -> sa.Table | None:
-    """Return the table beside the target that keeps the partitions of deleted keys; None where a
-    version orders changes, or deleted rows stay."""
+    """Return the table beside the target that keeps the partitions of deleted keys, and the
+    versions, if there are any; None where deleted rows stay."""
     if not following.notes_deleted:
         return None
     target = writer.table
-    names = [*following.key, *([] if "partition" in following.key else ["partition"])]
+    prefix = "tubemq_deleted_" if following.version is None else "tubemq_deleted_at_"
     digest = hashlib.sha256(target.name.encode()).hexdigest()[:16]
+    fits = len(prefix) + len(target.name) <= _MOST_NAME
     return sa.Table(
-        f"tubemq_deleted_{target.name if len(target.name) <= _MOST_NAME else digest}",
+        f"{prefix}{target.name if fits else digest}",
         sa.MetaData(schema=target.schema),
         *(
             sa.Column(name, _column(target, name).type, primary_key=name in following.key)
-            for name in names
+            for name in following.of_deleted
         ),
     )
 
@@ -89,17 +90,11 @@ class Merge:
         if connection.dialect.name == "postgresql":  # which knows nothing of a new table
             quoted = connection.dialect.identifier_preparer.format_table(staged)
             connection.execute(sa.text(f"ANALYZE {quoted}"))
-        if following.version is None:
-            self._refuse_other_partition(connection, staged, target)
-        else:
-            new, old = (
-                self._comparable(connection, _column(table, following.version))
-                for table in (staged, target)
-            )
-            newer_there = sa.and_(self._same_key(staged, target), old > new)
-            connection.execute(
-                staged.delete().where(sa.exists().where(newer_there).correlate(staged))
-            )
+        for known in (target, self._deleted):
+            if known is not None:
+                self._refuse_other_partition(connection, staged, known)
+                if following.version is not None:
+                    self._drop_older(connection, staged, known, following.version)
         connection.execute(target.delete().where(self._has_change(target, staged)))
         names = [column.name for column in target.columns]
         cells: list[Any] = []
@@ -116,10 +111,18 @@ class Merge:
             self._note_deleted(connection, staged, self._deleted)
         self._writer.table.drop(connection)
 
+    def _drop_older(
+        self, connection: sa.Connection, staged: sa.Table, known: sa.Table, version: str
+    ) -> None:
+        """Take back staged changes that are older than what is known of their key."""
+        new, old = (
+            self._comparable(connection, _column(table, version)) for table in (staged, known)
+        )
+        newer_there = sa.and_(self._same_key(staged, known), old > new)
+        connection.execute(staged.delete().where(sa.exists().where(newer_there).correlate(staged)))
+
     def _note_deleted(self, connection: sa.Connection, staged: sa.Table, deleted: sa.Table) -> None:
-        """Note the keys that the window deletes with their partition, and forget those of which it
-        brings a row."""
-        self._refuse_other_partition(connection, staged, deleted)
+        """Note the keys that the window deletes, and forget those of which it brings a row."""
         connection.execute(deleted.delete().where(self._has_change(deleted, staged)))
         names = [column.name for column in deleted.columns]
         rows = sa.select(*(_column(staged, name) for name in names))
@@ -142,14 +145,13 @@ class Merge:
         self, connection: sa.Connection, staged: sa.Table, other: sa.Table
     ) -> None:
         before, now = _column(other, "partition"), _column(staged, "partition")
-        moved = sa.select(before, now).where(self._same_key(staged, other), before != now)
-        row = connection.execute(moved.limit(1)).first()
+        version = self._following.version
+        moved = sa.and_(self._same_key(staged, other), before != now)
+        if version is not None:
+            moved = sa.and_(moved, _column(staged, version) == _column(other, version))
+        row = connection.execute(sa.select(before, now).where(moved).limit(1)).first()
         if row is not None:
-            raise ChangeOrderUnclear(
-                f"a key of table {self._target.fullname} came from partition {row[0]} before, and "
-                f"comes from {row[1]} now, so that nothing says which change is the last; name a "
-                "column that orders them in version="
-            )
+            raise unclear(f"a key of table {self._target.fullname}", row[0], row[1], version)
 
     def _comparable(self, connection: sa.Connection, column: sa.Column[Any]) -> Any:
         """Compare texts by their bytes, as they were compared where the window was reduced."""
