@@ -109,11 +109,12 @@ class Lake:
         else:
             assert words[3] == "epoch"
             self.epoch = "life-2"
-            begin = beginning(words[7] if len(words) > 6 else "earliest")
-            known = epochs_of(cursor, event)
+            given = dict(zip(words[6::2], words[7::2], strict=True))
+            begin = beginning(given.get("--begin", "earliest"))
+            known, seen = epochs_of(cursor, event), given.get("--seen")
             names = ("c1", "orders", "g1")
             changed = epoch_document(
-                names, self.epoch, begin, known, before=cursor, by="op", source="tubemq"
+                names, self.epoch, begin, known, before=cursor, by="op", source="tubemq", seen=seen
             )
         self.journal.cursor = json.dumps(changed)
 
@@ -184,6 +185,26 @@ def test_a_lake_of_which_nothing_is_left_is_filled_again(
     lake.obey(str(caught.value), "To read again what is lost")
     lake.run(4)
     lake.expect(4)
+
+
+@STORES
+@pytest.mark.parametrize("back", ["2", "3"])
+def test_a_lake_that_comes_back_before_an_epoch_fills_it_is_not_read_twice(
+    back: str, claims: bool, tmp_path: Path
+) -> None:
+    """The epoch was begun because the lake was empty, and read all that it had again."""
+    lake = Lake("parquet", tmp_path, claims=claims)
+    for number in range(1, 4):
+        lake.run()
+        lake.copy(str(number))
+    remove(lake, "lake/window_id=*")
+    with pytest.raises(SinkHistoryLost) as caught:
+        lake.run(4)
+    lake.obey(str(caught.value), "To read again what is lost")
+    lake.restore(back)
+    assert lake.run(4).total == len(KEYS) * 5 * (4 - int(back))
+    lake.run(5)
+    lake.expect(5)
 
 
 @STORES

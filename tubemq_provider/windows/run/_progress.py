@@ -301,9 +301,13 @@ def windows_lost(
             f"{continue_command(newest.plan, begin)}"
         )
     command = f"airflow tubemq offsets set {quote(scope.asset)} --offsets"
-    again = f"{command} '{json.dumps(dict(newest.plan.ends))}'" if newest else epoch_command(scope)
-    if newest is None and not empty:
-        again += " --begin '<where its first window began>'"
+    if newest is not None:
+        again = f"{command} '{json.dumps(dict(newest.plan.ends))}'"
+    elif empty:
+        # Should windows come back meanwhile, the epoch begins after them.
+        again = epoch_command(scope, cursor_window_id(0, scope.scope_hash))
+    else:
+        again = f"{epoch_command(scope)} --begin '<where its first window began>'"
     return SinkHistoryLost(
         f"{text}  - If windows were removed on purpose (retention, a bucket that was emptied), go "
         f"on without them: {command} '{json.dumps(dict(position.next))}'\n"
