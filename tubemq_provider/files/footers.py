@@ -291,7 +291,10 @@ def count_rows(
         try:
             source = location.open(name)
         except FileNotFoundError as exc:
-            raise SinkDamaged(f"{where} cannot be read: it is missing") from exc
+            raise SinkDamaged(
+                f"{where} cannot be read: it is missing; bring it back, or have the window written "
+                f"again (on_clear='rewrite' where the sink can)"
+            ) from exc
         try:
             with source, pq.ParquetFile(source) as file:
                 rows = _partitions(file, PurePosixPath(name))

@@ -64,6 +64,10 @@ def following_problems(arguments: IngestFields) -> list[str]:
     ]
     if not arguments.key:
         problems.append(f"key is needed by apply={arguments.apply!r}: the columns that name a row")
+    if not all(map(str.strip, arguments.key)):
+        problems.append("key: a blank text is no column")
+    if twice := sorted({name for name in arguments.key if arguments.key.count(name) > 1}):
+        problems.append(f"key: {', '.join(twice)} is named twice")
     if arguments.partition_by:
         problems.append("partition_by is not available with apply: a change may move a row")
     if getattr(arguments, "schema_evolution", "refuse") != "refuse":

@@ -240,7 +240,8 @@ def _refuse_stale(seen: str | None, last: str) -> None:
     """Raise `ConfigError` if the group has advanced since an error advised an epoch.
 
     The run that failed may have followed windows of the sink beyond the stored position, so it may
-    have seen more than is stored, never less.
+    have seen more than is stored, never less; unless the sink had lost all of them, which the
+    number 0 says: the epoch then begins after those that are there when its first run looks.
     """
     if not seen:
         return
@@ -249,7 +250,7 @@ def _refuse_stale(seen: str | None, last: str) -> None:
         raise ConfigError(
             f"{seen!r} is not the id of a cursor window, such as c-12-3f2a9c01bb", subject="seen"
         )
-    if stored is not None and (stored[1] != window_seen[1] or stored[0] > window_seen[0]):
+    if stored is not None and (stored[1] != window_seen[1] or stored[0] > window_seen[0] > 0):
         raise ConfigError(
             f"the group has advanced since: the error was raised behind window {seen}, and the "
             f"last one is {last} now; run it again, and follow its new error, if there is one",

@@ -9,18 +9,21 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
+
+from pydantic import create_model
 
 from tubemq_client.errors import ConfigError
 from tubemq_client.json_text import load_unique_json
 from tubemq_provider.ingest.engine_arguments import REGISTRY_NEEDS_INLINE
 from tubemq_provider.ingest.following import decoding_of, following_of, following_problems
 from tubemq_provider.ingest.options import FILE_SINKS, FOLLOWING_SINKS, TABLE_SINKS
+from tubemq_provider.ingest.validation import TaskArguments, validated
 from tubemq_provider.rows.routing import is_wild
 from tubemq_provider.rows.spec import CHANGES, DecodeSpec
-from tubemq_provider.sinks._evolution import checked_evolution
 from tubemq_provider.sinks.factory import (
     accepted_options,
     missing_extra,
@@ -45,8 +48,6 @@ _ELSEWHERE: Final = (
     *("transform", "sql"),
 )
 """Options that each route has for itself."""
-_TEXTS: Final = ("sink_conn_id", "version", "soft_delete")
-_LISTS: Final = ("key", "partition_by")
 _PLACEHOLDER: Final = re.compile(r"(?<!\{)\{\w+\}(?!\})")
 
 
@@ -84,13 +85,45 @@ def parse_routes(
     """Parse a mapping, its JSON, or the path of a file with it. Raises `ConfigError` with every
     problem."""
     document = _document(option)
+    problems = _problems_of_members(document)
+    name, by = document.get("name"), document.get("by", "stream_id")
+    format_, tables = document.get("format"), document.get("tables")
+    on_failure = str(document.get("on_route_failure", "fail"))
+    if on_failure == "isolate":
+        mode = "time"  # a failed table gets its windows later, after others
+    if not isinstance(tables, Mapping) or not tables:
+        problems.append("tables is needed: a mapping from values or patterns to their tables")
+        tables = {}
+    routes = []
+    for pattern, table in tables.items():
+        if not isinstance(pattern, str | int) or isinstance(pattern, bool):
+            problems.append(f"tables: {pattern!r} is neither a value nor a pattern")
+            continue
+        route, found = _route(str(pattern), table, str(by), mode, offset_store)
+        problems += [f"{pattern!r}: {problem}" for problem in found]
+        routes += [] if route is None else [route]
+    if problems:
+        raise ConfigError(problems, subject="routes")
+    unrouted = str(document.get("unrouted", "fail"))
+    route_set = RouteSet(str(name), tuple(routes), str(by), format_, unrouted, on_failure)
+    if problems := _problems_of_places(route_set):
+        raise ConfigError(problems, subject="routes")
+    return route_set
+
+
+def _problems_of_members(document: Mapping[str, Any]) -> list[str]:
+    """Return the problems of all members but the tables."""
     problems = [
         f"{name}: is none of {', '.join(_MEMBERS)}" for name in document if name not in _MEMBERS
     ]
     name, by = document.get("name"), document.get("by", "stream_id")
-    format_, tables = document.get("format"), document.get("tables")
+    format_ = document.get("format")
     if not isinstance(name, str) or not name.strip():
         problems.append("name is needed: the windows of the routes go by it")
+    elif not name.isprintable():
+        problems.append(f"name: {name!r} has characters that cannot be shown")
+    if not isinstance(by, str) or not by.strip():
+        problems.append(f"by: {by!r} is no column that records go by")
     if format_ is not None and format_ not in CHANGES:
         problems.append(f"format: {format_!r} is none of {', '.join(CHANGES)}")
     if (by in ("_table", "_database")) != (format_ is not None):
@@ -103,23 +136,7 @@ def parse_routes(
     on_failure = str(document.get("on_route_failure", "fail"))
     if on_failure not in ("fail", "isolate"):
         problems.append(f"on_route_failure: {on_failure!r} is none of fail, isolate")
-    if on_failure == "isolate":
-        mode = "time"  # a failed table gets its windows later, after others
-    if not isinstance(tables, Mapping) or not tables:
-        problems.append("tables is needed: a mapping from values or patterns to their tables")
-        tables = {}
-    routes = []
-    for pattern, table in tables.items():
-        route, found = _route(str(pattern), table, str(by), mode, offset_store)
-        problems += [f"{pattern!r}: {problem}" for problem in found]
-        routes += [] if route is None else [route]
-    if problems:
-        raise ConfigError(problems, subject="routes")
-    unrouted = str(document.get("unrouted", "fail"))
-    route_set = RouteSet(str(name), tuple(routes), str(by), format_, unrouted, on_failure)
-    if problems := _problems_of_places(route_set):
-        raise ConfigError(problems, subject="routes")
-    return route_set
+    return problems
 
 
 def _problems_of_places(routes: RouteSet) -> list[str]:
@@ -182,29 +199,29 @@ def _route(
         for word in _PLACEHOLDER.findall(shown)
     ]
     problems += [f"sink: {problem}" for problem in spec_problems(shown)]
-    word = sink_word(shown)
     decode = table.get("decode")
     if decode is not None:
         problems += [f"decode: {problem}" for problem in DecodeSpec.judge(decode)]
-    problems += _problems_of_members(table)
-    texts = {name: _texts(table.get(name, ())) for name in _LISTS}
-    problems += [] if problems else _problems_of_sink(table, shown, texts["partition_by"])
-    values: Any = SimpleNamespace(
-        apply=table.get("apply", "append"),
-        key=texts["key"],
-        version=table.get("version"),
-        soft_delete=table.get("soft_delete"),
-        partition_by=texts["partition_by"],
-        on_clear="verify",
-        schema_evolution=table.get("schema_evolution", "refuse"),
-        mode=mode,
-        offset_store=offset_store,
-        decode=json.loads(json.dumps(decode)),
+    try:
+        decode = json.loads(json.dumps(decode))
+    except (TypeError, ValueError):
+        problems.append("decode: it has members that JSON has not")
+    given = validated(
+        _options_of_table(),
+        {
+            name: value
+            for name, value in table.items()
+            if name in _OF_TABLE and name not in ("sink", "decode") and value is not None
+        },
     )
-    if values.apply not in ("append", "upsert", "changes"):
-        problems.append(f"apply: {values.apply!r} is none of append, upsert, changes")
-    elif values.apply != "append" and word not in FOLLOWING_SINKS:
-        problems.append(f"apply has no effect with {word}, which cannot change rows")
+    if isinstance(given, list):
+        return None, [*problems, *(problem for _, problem in given)]
+    options = given.model_dump()
+    sink_conn_id, most = options.pop("sink_conn_id"), options.pop("max_partitions")
+    values: Any = SimpleNamespace(
+        **options, on_clear="verify", mode=mode, offset_store=offset_store, decode=decode
+    )
+    problems += [] if problems else _problems_of_sink(shown, values, most)
     if problems or (problems := following_problems(values)):
         return None, problems
     try:
@@ -213,59 +230,45 @@ def _route(
         return None, [f"decode: {problem}" for problem in error.problems]
     if spec is not None and spec.infers:
         return None, ["decode: write the schema; none is inferred for routes"]
-    options = {
-        name: texts.get(name, table[name])
-        for name in ("partition_by", "max_partitions", "schema_evolution")
-        if table.get(name)
+    kept = {
+        "partition_by": values.partition_by,
+        "max_partitions": most,
+        "schema_evolution": table.get("schema_evolution"),
     }
-    route = Route(pattern, sink, spec, following_of(values), options, table.get("sink_conn_id"))
-    return route, []
+    options = {name: value for name, value in kept.items() if value}
+    return Route(pattern, sink, spec, following_of(values), options, sink_conn_id), []
 
 
-def _problems_of_members(table: Mapping[str, Any]) -> list[str]:
-    """Return members whose value is of another kind than theirs."""
-    problems = [
-        f"{name}: {table[name]!r} is no text"
-        for name in _TEXTS
-        if not isinstance(table.get(name), str | None)
-    ]
-    problems += [
-        f"{name}: {table[name]!r} is neither a text nor a list of texts"
-        for name in _LISTS
-        if not all(isinstance(text, str) for text in _texts(table.get(name)))
-    ]
-    limit = table.get("max_partitions")
-    if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool)):
-        problems.append(f"max_partitions: {limit!r} is no number")
-    try:
-        checked_evolution(table.get("schema_evolution") or "refuse")
-    except ConfigError as error:
-        problems += error.problems
-    return problems
-
-
-def _problems_of_sink(
-    table: Mapping[str, Any], address: str, partition_by: tuple[str, ...]
-) -> list[str]:
-    """Return members that the sink at an address cannot honour; those of `ingest.sink_rules`."""
-    word, files = sink_word(address), (*FILE_SINKS, *TABLE_SINKS)
+def _problems_of_sink(address: str, values: Any, most: int | None) -> list[str]:
+    """Return options that the sink at an address cannot honour; those of `ingest.sink_rules`."""
+    word = sink_word(address)
     accepted = accepted_options(word)
-    limit = table.get("max_partitions")
     problems = [
         f"partition_by: {problem}"
-        for problem in partition_problems(partition_by, limit, folders=word in FILE_SINKS)
+        for problem in partition_problems(values.partition_by, most, folders=word in FILE_SINKS)
     ]
     if missing := missing_extra(address):
         problems.append(f"sink: {missing}")
-    if partition_by and word not in files and "partition_by" not in accepted:
+    filed = word in (*FILE_SINKS, *TABLE_SINKS) or "partition_by" in accepted
+    if values.partition_by and not filed:
         problems.append(f"partition_by has no effect with {word}, which keeps no files of a window")
-    evolves = table.get("schema_evolution", "refuse") != "refuse"
-    if evolves and word not in TABLE_SINKS and "schema_evolution" not in accepted:
+    evolving = word in TABLE_SINKS or "schema_evolution" in accepted
+    if values.schema_evolution != "refuse" and not evolving:
         problems.append(f"schema_evolution has no effect with {word}")
+    if values.apply != "append" and word not in FOLLOWING_SINKS:
+        problems.append(f"apply has no effect with {word}, which cannot change rows")
     return problems
 
 
-def _texts(value: Any) -> tuple[Any, ...]:
-    if value is None:
-        return ()
-    return tuple(value) if isinstance(value, list | tuple) else (value,)
+@cache
+def _options_of_table() -> type[TaskArguments]:
+    """Return the model of a route's own options, which are those of an operator."""
+    from tubemq_provider.ingest.fields import IngestFields
+
+    names = [name for name in _OF_TABLE if name not in ("sink", "decode")]
+    fields: dict[str, Any] = {
+        name: (field.annotation, field)
+        for name, field in IngestFields.model_fields.items()
+        if name in names
+    }
+    return create_model("RouteOptions", __base__=TaskArguments, **fields)

@@ -283,14 +283,63 @@ def test_members_of_a_wrong_kind_are_listed_before_anything_is_read() -> None:
         parse_routes({"name": "n", "tables": tables})
     text = str(error.value)
     for part in (
-        "'schema_evolution': schema_evolution 'add' is none of refuse, add_columns",
-        "'partition_by': partition_by: 'day(x' is neither", "max_partitions: 'x' is no number",
-        "version: 5 is no text", "key: [3] is neither", "soft_delete: True is no text",
-        "sink_conn_id: 7 is no text", "'a': partition_by has no effect with sqlite",
+        "'schema_evolution': schema_evolution: input should be 'refuse' or 'add_columns'",
+        "'partition_by': partition_by: 'day(x' is neither", "'max_partitions': max_partitions: 'x'",
+        "'version': version: ", "'key': key: ", "'soft_delete': soft_delete: ",
+        "'sink_conn_id': sink_conn_id: ", "'a': partition_by has no effect with sqlite",
         "'b': partition_by: x is named twice",
     ):  # fmt: skip
         assert part in text
     assert len(error.value.problems) == len(tables)
+
+
+@pytest.mark.parametrize(
+    ("member", "problem"),
+    [
+        ({"schema_evolution": "add_colums"}, "schema_evolution: input should be 'refuse' or"),
+        ({"max_partitions": "many"}, "max_partitions: 'many': "),
+        ({"max_partitions": 0}, "max_partitions: "),
+        ({"max_partitions": 5}, "partition_by: max_partitions has no effect"),
+        ({"partition_by": 1}, "partition_by: "),
+        ({"partition_by": ["a", "a"]}, "partition_by: a is named twice"),
+        ({"partition_by": [""]}, "partition_by: '' is neither a column"),
+        (
+            {"sink": "sqlite:////tmp/x.db?table=t", "partition_by": "a"},
+            "partition_by has no effect",
+        ),
+        ({"key": None, "apply": "upsert"}, "key is needed by"),
+        ({"key": [""], "apply": "upsert"}, "key: a blank text is no column"),
+        ({"key": ["a", "a"], "apply": "upsert"}, "key: a is named twice"),
+        ({"key": 1}, "key: "),
+        ({"sink_conn_id": 1}, "sink_conn_id: "),
+        ({"version": ["a"]}, "version: "),
+        ({"decode": {"format": "json", "schema": {1}}}, "decode: it has members that JSON has not"),
+    ],
+)
+def test_members_of_a_table_are_judged_like_the_options_of_an_operator(
+    member: dict[str, Any], problem: str
+) -> None:
+    """Some were raw errors, some were taken: a word that was misspelled had no effect."""
+    table = {"sink": "delta:/lake/a", **member}
+    with pytest.raises(ConfigError) as caught:
+        parse_routes({"name": "r", "tables": {"a": table}})
+    assert any(text.startswith(f"'a': {problem}") for text in caught.value.problems)
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"by": None}, "by: None is no column"),
+        ({"by": " "}, "by: ' ' is no column"),
+        ({"by": ["stream_id"]}, "by: "),
+        ({"name": "a\0b"}, "name: 'a\\x00b' has characters"),
+        ({"tables": {None: "/lake/a"}}, "tables: None is neither a value nor a pattern"),
+    ],
+)
+def test_odd_members_of_routes_are_refused(given: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_routes({"name": "r", "tables": {"a": "/lake/a"}, **given})
+    assert any(text.startswith(problem) for text in caught.value.problems)
 
 
 @pytest.mark.parametrize("kind", ["delta", "parquet", "sqlite"])

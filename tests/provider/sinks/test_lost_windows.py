@@ -32,7 +32,8 @@ from tubemq_provider.sinks.iceberg.history import KEPT
 from tubemq_provider.windows.errors import IdentityMismatch, SinkDamaged, SinkHistoryLost
 from tubemq_provider.windows.plan import WindowPlan, WindowScope, cursor_window_of
 from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
-from tubemq_provider.windows.planning.standalone_planner import TimePlanner
+from tubemq_provider.windows.planning.standalone_planner import ExplicitPlanner, TimePlanner
+from tubemq_provider.windows.policies import OnOtherScope, Policies
 from tubemq_provider.windows.protocols import IngestCounts, Sink
 from tubemq_provider.windows.run.kinds import window_run
 from tubemq_provider.windows.run.result import WindowResult
@@ -108,11 +109,12 @@ class Lake:
         else:
             assert words[3] == "epoch"
             self.epoch = "life-2"
-            begin = beginning(words[7] if len(words) > 6 else "earliest")
-            known = epochs_of(cursor, event)
+            given = dict(zip(words[6::2], words[7::2], strict=True))
+            begin = beginning(given.get("--begin", "earliest"))
+            known, seen = epochs_of(cursor, event), given.get("--seen")
             names = ("c1", "orders", "g1")
             changed = epoch_document(
-                names, self.epoch, begin, known, before=cursor, by="op", source="tubemq"
+                names, self.epoch, begin, known, before=cursor, by="op", source="tubemq", seen=seen
             )
         self.journal.cursor = json.dumps(changed)
 
@@ -183,6 +185,26 @@ def test_a_lake_of_which_nothing_is_left_is_filled_again(
     lake.obey(str(caught.value), "To read again what is lost")
     lake.run(4)
     lake.expect(4)
+
+
+@STORES
+@pytest.mark.parametrize("back", ["2", "3"])
+def test_a_lake_that_comes_back_before_an_epoch_fills_it_is_not_read_twice(
+    back: str, claims: bool, tmp_path: Path
+) -> None:
+    """The epoch was begun because the lake was empty, and read all that it had again."""
+    lake = Lake("parquet", tmp_path, claims=claims)
+    for number in range(1, 4):
+        lake.run()
+        lake.copy(str(number))
+    remove(lake, "lake/window_id=*")
+    with pytest.raises(SinkHistoryLost) as caught:
+        lake.run(4)
+    lake.obey(str(caught.value), "To read again what is lost")
+    lake.restore(back)
+    assert lake.run(4).total == len(KEYS) * 5 * (4 - int(back))
+    lake.run(5)
+    lake.expect(5)
 
 
 @STORES
@@ -464,13 +486,14 @@ def test_a_sink_that_appends_has_nothing_to_lose(tmp_path: Path) -> None:
 
 
 class Hours:
-    """A group with windows of time in a directory."""
+    """A group with windows of time, in a directory or another sink."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, kind: str = "") -> None:
         self.root, self.journal = directory / "lake", MemoryJournal()
+        self.open, self.read, _ = SINKS[kind] if kind else (parquet, *SINKS["parquet"][1:])
 
     def run(self, hour: int, *, later: int = 0, **options: Any) -> WindowResult:
-        sink = parquet(self.root)
+        sink = self.open(self.root)
         planner = TimePlanner(
             WindowScope("c1", TOPIC, "g1", sink.identity, epoch=options.pop("epoch", "")),
             datetime(2026, 1, 1, hour, tzinfo=UTC),
@@ -483,6 +506,21 @@ class Hours:
         store = MemoryOffsetStore(self.journal, task=task)
         engine = InlineEngine(open_fake)
         return window_run(planner, store, sink, engine, attempt="a", **options).run()
+
+    def write(self, start: dict[str, int], end: dict[str, int]) -> WindowResult:
+        """Write offsets as an explicit window beside the others."""
+        sink = self.open(self.root)
+        planner = ExplicitPlanner(
+            WindowScope("c1", TOPIC, "g1", sink.identity),
+            *(start, end),
+            lambda: ends_of(dict.fromkeys(KEYS, 28 * 60)),
+            Policies(on_other_scope=OnOtherScope.START_ANEW),
+        )
+        store = MemoryOffsetStore(self.journal, task="by hand")
+        return window_run(planner, store, sink, InlineEngine(open_fake), attempt="a").run()
+
+    def values(self) -> Counter[bytes | None]:
+        return Counter(self.read(self.open(self.root), self.root))
 
     def lose(self, *names: str) -> None:
         for name in names:
@@ -525,6 +563,68 @@ def test_an_hour_that_the_lake_lost_is_reported_and_read_again_unchanged(tmp_pat
     again = hours.run(1, later=2, task="a new run of the same hour")
     assert (again.ranges, again.replayed) == (first.ranges, False)
     assert not any("was accepted" in text for text in hours.run(2).warnings)
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_an_hour_that_a_restore_took_away_is_not_taken_for_written(
+    kind: str, tmp_path: Path
+) -> None:
+    """A cleared task was green, with all records counted in files that the table had no more."""
+    hours = Hours(tmp_path, kind)
+    hours.root.mkdir()
+    for hour in (0, 1):
+        hours.run(hour)
+    if kind == "delta":
+        version = DeltaTable(hours.root / "delta").version()
+        whole = hours.run(2).total and hours.values()
+        DeltaTable(hours.root / "delta").restore(version)
+    else:
+        table = iceberg_catalog(hours.root / "iceberg").load_table("sales.orders")
+        back = table.current_snapshot()
+        assert back is not None
+        whole = hours.run(2).total and hours.values()
+        table = iceberg_catalog(hours.root / "iceberg").load_table("sales.orders")
+        with table.manage_snapshots() as change:
+            roll_back(change, back.snapshot_id)
+    for _ in range(2):
+        with pytest.raises(SinkHistoryLost, match="gone back to a state without") as caught:
+            hours.run(2, cleared=True)
+    given = re.findall(r"(?:starting|ending)_offsets=(\{.*?\}\})", str(caught.value))
+    start, end = (json.loads(text)[TOPIC] for text in given)
+    assert hours.write(start, end).total == 20
+    assert hours.values() == whole
+    assert any("tells how to go on" in text for text in hours.run(1).warnings)
+
+
+def test_an_hour_of_a_table_that_was_dropped_is_not_taken_for_written(tmp_path: Path) -> None:
+    """It was an error of the database."""
+    hours = Hours(tmp_path, "jdbc")
+    hours.root.mkdir()
+    hours.run(0)
+    with closing(sqlite3.connect(hours.root / "lake.db")) as connection:
+        connection.execute("DROP TABLE orders")
+    with pytest.raises(SinkDamaged, match=r"on_clear='rewrite'.*\n.*0 rows in the sink, 6 were"):
+        hours.run(0, cleared=True)
+
+
+def test_an_hour_is_known_in_a_delta_table_whose_log_was_cleaned_since_a_restore(
+    tmp_path: Path,
+) -> None:
+    hours = Hours(tmp_path, "delta")
+    hours.root.mkdir()
+    for hour in (0, 1):
+        hours.run(hour)
+    table = DeltaTable(hours.root / "delta")
+    kept = table.version()
+    hours.run(2)
+    table = DeltaTable(hours.root / "delta")
+    table.create_checkpoint()
+    table.restore(kept)
+    for version in range(kept):
+        (hours.root / f"delta/_delta_log/{version:020}.json").unlink()
+    assert hours.run(0, cleared=True).replayed
+    with pytest.raises(SinkHistoryLost, match="gone back to a state without"):
+        hours.run(2, cleared=True)
 
 
 def test_an_hour_that_was_accepted_is_never_written_with_other_offsets(tmp_path: Path) -> None:

@@ -20,10 +20,10 @@ _LOOKS: Final = 1000
 def in_history(read: Callable[[int], bytes | None], newest: int, window_id: str) -> bool:
     """Return True if the commit of a window is an ancestor of the commit `newest`. `read` returns a
     commit of the log, None for one that log clean-up removed; the answer is then True unless a
-    restore was found. Raises `ValueError` for a commit that is damaged."""
+    restore went back to before what is left. Raises `ValueError` for a commit that is damaged."""
     restored: dict[int, int | datetime] = {}
     times: dict[int, datetime] = {}
-    at, whole = None, newest < _LOOKS
+    at, oldest, whole = None, newest, newest < _LOOKS
     for version in range(newest, max(-1, newest - _LOOKS), -1):
         data = read(version)
         if data is None:
@@ -33,6 +33,7 @@ def in_history(read: Callable[[int], bytes | None], newest: int, window_id: str)
             info = _info(data)
         except (ValueError, LookupError) as exc:
             raise ValueError(f"commit {version} of the log is no JSON of actions ({exc})") from exc
+        oldest = version
         if _names(data, info, window_id):
             at = version
         if (taken := _time(info.get("timestamp"))) is not None:
@@ -41,15 +42,16 @@ def in_history(read: Callable[[int], bytes | None], newest: int, window_id: str)
             restored[version] = target
         if at is not None:
             break
-    if at is None:
-        return not whole and not restored
+    if at is None and whole:
+        return False
+    known = oldest if at is None else at
     version = newest
-    while version > at:
+    while version > known:
         target = restored.get(version, version - 1)
         if isinstance(target, datetime):
             target = max((n for n, time in times.items() if time <= target), default=-1)
         version = min(target, version - 1)
-    return version == at
+    return version == known
 
 
 def _actions(data: bytes, kind: str) -> list[dict[str, Any]]:

@@ -198,7 +198,7 @@ class SqlSink(Sink):
 
         if self._following is not None:
             return None
-        if not any(marker.counts.records.values()):
+        if not any(marker.counts.records.values()) or not self._exists(self._name):
             return {}
         target = sa.table(
             self._name, sa.column("window_id"), sa.column("partition"), schema=self._schema

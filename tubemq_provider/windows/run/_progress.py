@@ -46,6 +46,7 @@ __all__ = [
     "rebuild_advice",
     "refuse_edited",
     "same_window",
+    "taken_back",
     "time_windows_lost",
     "windows_lost",
 ]
@@ -236,10 +237,6 @@ def history_lost(plan: WindowPlan, seq: int, sink: str) -> SinkHistoryLost:
     """Return the refusal to write a window again that counts as published.
 
     `sink` is the identity of the sink, which has no marker of it."""
-    start, end = (
-        json.dumps({plan.topic: {key: pair[side] for key, pair in plan.ranges.items()}})
-        for side in (0, 1)
-    )
     return SinkHistoryLost(
         f"window {plan.window_id} counts as published (all windows up to {seq} are), but {sink} "
         f"has no marker of it, and writing it again could store its records twice.\n"
@@ -248,9 +245,31 @@ def history_lost(plan: WindowPlan, seq: int, sink: str) -> SinkHistoryLost:
         f"  - If the window was removed on purpose (retention, a recreated table): leave this "
         f"task as it is. New runs continue after window {seq}.\n"
         f"  - If its records are missing and needed (look for them first): write these "
-        f"offsets again as an explicit window, with the same connection, group and sink: "
-        f"TubeMQWindowIngestOperator(starting_offsets={start}, ending_offsets={end}, "
-        f"policies=IngestPolicies(on_other_scope='start_anew'))"
+        f"offsets again as an explicit window, {_as_explicit(plan, plan.ranges)}"
+    )
+
+
+def taken_back(plan: WindowPlan, sink: str) -> SinkHistoryLost:
+    """Return the refusal to count a window as written that the sink knows, and whose records are
+    not in its present state."""
+    return SinkHistoryLost(
+        f"window {plan.window_id} was published, and {sink} has gone back to a state without its "
+        f"records (a RESTORE, a rollback, a table that was dropped). Nothing was read.\n"
+        f"  - Bring back the state that has the window, and clear this task again.\n"
+        f"  - Or write its offsets as an explicit window, {_as_explicit(plan, plan.ranges)}"
+    )
+
+
+def _as_explicit(plan: WindowPlan, ranges: Mapping[str, tuple[int, ...]]) -> str:
+    """Return how to write `ranges` of a lost window as an explicit one."""
+    start, end = (
+        json.dumps({plan.topic: {key: pair[side] for key, pair in ranges.items()}})
+        for side in (0, 1)
+    )
+    return (
+        f"by the window operator of this source with the same connection, group and sink, "
+        f"starting_offsets={start}, ending_offsets={end} and "
+        f"policies=IngestPolicies(on_other_scope='start_anew')"
     )
 
 
@@ -284,9 +303,13 @@ def windows_lost(
             f"{continue_command(newest.plan, begin)}"
         )
     command = f"airflow tubemq offsets set {quote(scope.asset)} --offsets"
-    again = f"{command} '{json.dumps(dict(newest.plan.ends))}'" if newest else epoch_command(scope)
-    if newest is None and not empty:
-        again += " --begin '<where its first window began>'"
+    if newest is not None:
+        again = f"{command} '{json.dumps(dict(newest.plan.ends))}'"
+    elif empty:
+        # Should windows come back meanwhile, the epoch begins after them.
+        again = epoch_command(scope, cursor_window_id(0, scope.scope_hash))
+    else:
+        again = f"{epoch_command(scope)} --begin '<where its first window began>'"
     return SinkHistoryLost(
         f"{text}  - If windows were removed on purpose (retention, a bucket that was emptied), go "
         f"on without them: {command} '{json.dumps(dict(position.next))}'\n"
@@ -363,18 +386,12 @@ def other_ranges(
 ) -> SinkHistoryLost:
     """Return the refusal to write other offsets under the id of an accepted window that the sink
     has lost."""
-    start, end = (
-        json.dumps({plan.topic: {key: pair[side] for key, pair in accepted.items()}})
-        for side in (0, 1)
-    )
     return SinkHistoryLost(
         f"window {plan.window_id} was accepted with offsets {dict(accepted)}, {sink} no longer has "
         f"it, and its boundaries now resolve to {dict(plan.ranges)}: the windows next to it would "
         f"share records with it, or leave some out.\n"
         f"  - Bring back the copy of the sink that has the window, and run the task again.\n"
-        f"  - Or write its offsets as an explicit window, with the same connection, group and "
-        f"sink: TubeMQWindowIngestOperator(starting_offsets={start}, ending_offsets={end}, "
-        f"policies=IngestPolicies(on_other_scope='start_anew'))"
+        f"  - Or write its offsets as an explicit window, {_as_explicit(plan, accepted)}"
     )
 
 

@@ -122,9 +122,12 @@ class CursorRun(WindowRun):
             if number > last_known
         }
         yield "windows of the epoch before listed"
-        newest = max(later, default=last_known)
-        marker = self._sink.marker(cursor_window_id(newest, scope_hash)) if later else None
-        yield "marker of the epoch before read"
+        newest, marker = last_known, None
+        for newest in sorted(later, reverse=True):
+            window_id = cursor_window_id(newest, scope_hash)
+            marker = yield from self._present(window_id, "marker of the epoch before read")
+            if marker is not None:
+                break
         if marker is None:
             return
         behind = Position(0, marker.plan.ends, marker.plan.anchors)

@@ -37,7 +37,12 @@ from tubemq_provider.windows.protocols import (
 )
 from tubemq_provider.windows.run._base import RunBase
 from tubemq_provider.windows.run._outcome import outcome
-from tubemq_provider.windows.run._progress import refuse_edited, same_window, topic_unavailable
+from tubemq_provider.windows.run._progress import (
+    refuse_edited,
+    same_window,
+    taken_back,
+    topic_unavailable,
+)
 from tubemq_provider.windows.run.result import WindowResult, event_document
 from tubemq_provider.windows.verify import check_counts, check_marker, counts_of_another
 
@@ -299,6 +304,9 @@ class WindowRun(RunBase, ABC):
             if rows is not None:
                 check_marker(marker, rows)
                 yield "rows counted again"
+            # Files stay where a table was restored to a state without them.
+            if self._sink.holds(marker) is False:
+                raise taken_back(marker.plan, self._sink.identity)
         else:
             self._refuse_unmarked(now.plan)
 
