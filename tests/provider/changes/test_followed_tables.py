@@ -54,7 +54,7 @@ class DieAfter:
 
 class Never:
     def at(self, step: Step, point: str) -> None:
-        """Go on."""
+        """Continue."""
 
 
 class Table:
