@@ -286,8 +286,8 @@ def windows_lost(
     if newest is None and not empty:
         again += " --begin '<where its first window began>'"
     return SinkHistoryLost(
-        f"{text}  - If windows were removed on purpose (retention, a bucket that was emptied), go "
-        f"on without them: {command} '{json.dumps(dict(position.next))}'\n"
+        f"{text}  - If windows were removed on purpose (retention, a bucket that was emptied), "
+        f"continue without them: {command} '{json.dumps(dict(position.next))}'\n"
         f"  - To read again what is lost, as far as the topic has it: {again}\n"
         f"With offset_store='events' offsets are set by TubeMQOffsetsOperator(action='set', "
         f"to=<these offsets>, offset_store='events'); in Dagster begin an epoch at them with the "
