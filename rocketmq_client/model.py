@@ -395,7 +395,7 @@ class ConsumerSettings:
     (brokers forget a silent member after 120 s); queues are allocated again after a notice and
     every `rebalance_ms`; confirmed positions are committed every `commit_ms`, when a queue is given
     up, and on close. `gap_policy` "fail" raises `errors.DataLoss` or `errors.LogTruncated` when
-    offsets that the group still needs are gone, "skip" goes on and records them in `stats.lost`.
+    offsets that the group still needs are gone, "skip" continues and records them in `stats.lost`.
     A record that was sent back `max_retries` times goes to the group's dead letters.
 
     An `ordered` member reads a queue only while the broker has locked it for this member, so

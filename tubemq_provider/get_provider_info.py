@@ -114,7 +114,7 @@ _CONN_FIELDS: dict[str, object] = {
         "label": "Cluster alias",
         "description": (
             "Names the cluster in offsets assets and window ids; tasks name it as 'cluster'. Keep "
-            "it when masters move. A task under another alias does not go on where the old one "
+            "it when masters move. A task under another alias does not continue where the old one "
             "was: it is refused. Default: the connection id."
         ),
         "schema": {"type": ["string", "null"], "pattern": "^[A-Za-z0-9_][A-Za-z0-9_.-]*$"},

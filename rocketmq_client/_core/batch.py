@@ -112,7 +112,7 @@ class DecodePolicy:
             raise errors.CorruptRecord(
                 f"the record at offset {offset} of {queue} (message id {name}) fails its checksum "
                 f"or cannot be unpacked to at most {MAX_BODY_BYTES} bytes; set corrupt_records to "
-                "'drop' or 'quarantine' (Spark: corruptRecords=drop) to go on without it"
+                "'drop' or 'quarantine' (Spark: corruptRecords=drop) to continue without it"
             )
         if self.quarantine is not None and self.corrupt_records == CorruptRecords.QUARANTINE:
             self.quarantine(CorruptEntry(queue, offset, name, columns.bodies[index]))

@@ -170,7 +170,7 @@ class FilteredRead:
         if offsets and not (self._at <= offsets[0] and offsets[-1] < following):
             raise errors.ProtocolViolation(
                 f"{self._range.queue}: asked for offset {self._at}, the broker sent "
-                f"{offsets[0]} to {offsets[-1]} and goes on at {following}"
+                f"{offsets[0]} to {offsets[-1]} and continues at {following}"
             )
         if offsets != sorted(set(offsets)):
             raise errors.ProtocolViolation(f"{self._range.queue}: offsets do not increase")

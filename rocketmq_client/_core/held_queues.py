@@ -71,8 +71,8 @@ class HeldQueue:
             self.position = max(self.position, self.next_offset)
 
     def jump(self, offset: int) -> None:
-        """Go on at `offset`, in either direction: what was pulled is dropped, and a delivered batch
-        can no longer be confirmed."""
+        """Continue at `offset`, in either direction. Pulled records are dropped, and a delivered
+        batch can no longer be confirmed."""
         self.records.clear()
         self.bytes, self.delivered = 0, None
         self.position = self.next_offset = offset

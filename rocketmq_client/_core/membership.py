@@ -267,7 +267,7 @@ class Membership:
         yield from unregister(self._cluster, sorted(self.addresses), self.client_id, self.group)
 
     def _obey_reset(self, offsets: Mapping[Queue, int]) -> Conversation[None]:
-        """Go on at these offsets and commit them; the answer to a pull in flight is dropped."""
+        """Continue at these offsets and commit them; the answer to a pull in flight is dropped."""
         moved = [held for held in self.held if held.queue in offsets]
         for held in moved:
             held.jump(offsets[held.queue])
@@ -615,13 +615,13 @@ class Membership:
         if end == held.next_offset:
             raise errors.LogTruncated(
                 f"{where} ends at {start}, and group {self.group!r} is at {end}: the broker lost "
-                "records in a crash, or the topic was recreated. Set gap_policy='skip' to go on at "
-                f"{start}, or commit another offset"
+                "records in a crash, or the topic was recreated. Set gap_policy='skip' to continue "
+                f"at {start}, or commit another offset"
             )
         raise errors.DataLoss(
             f"retention has removed offsets [{start}, {end}) of {where}, which group "
-            f"{self.group!r} has not consumed. Set gap_policy='skip' to go on at {end} and record "
-            "the gap",
+            f"{self.group!r} has not consumed. Set gap_policy='skip' to continue at {end} and "
+            "record the gap",
             start=start,
             available=end,
         )

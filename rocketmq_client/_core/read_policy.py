@@ -107,7 +107,7 @@ def lost(
         raise errors.DataLoss(
             f"retention has removed offsets [{start}, {end}) of queue {range_.queue.key} of topic "
             f"{range_.queue.topic!r}: what is left starts at {available}. Set gap_policy='skip' "
-            f"(Spark: failOnDataLoss=false) to go on and record the gap",
+            f"(Spark: failOnDataLoss=false) to continue and record the gap",
             start=start,
             available=available,
         )

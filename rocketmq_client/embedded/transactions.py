@@ -1,6 +1,6 @@
 """Half records of an embedded broker: committed, rolled back, or asked about.
 
-Belongs to the server's loop. A broker that is down asks no producer; it goes on when it is back.
+Belongs to the server's loop. A broker that is down asks no producer; it continues when it is back.
 Unlike a genuine broker's, a half is asked about itself, not by a copy, and for ever. Like that of
 5.5.0, it forgets the ends of its last seconds when it is killed, but not the committed records.
 """

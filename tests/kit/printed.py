@@ -14,7 +14,9 @@ from typing import NamedTuple
 __all__ = ["Block", "Command", "blocks", "commands", "prints", "steps"]
 
 _FENCE = re.compile(r"^```(\w+)([^\n]*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-_STEP = re.compile(rf"{_FENCE.pattern}|^<!-- run:\s(.*?)\s-->$", re.DOTALL | re.MULTILINE)
+_STEP = re.compile(
+    rf"{_FENCE.pattern}|^<!-- run( on-spark)?:\s(.*?)\s-->$", re.DOTALL | re.MULTILINE
+)
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,8 @@ class Block:
     def on_spark(self) -> bool:
         """True if the block needs the reader's Spark session: tests/provider/spark runs it."""
         code = re.sub(r"#.*", "", self.text)
-        return re.search(r"(?<![\".\w])spark\.|writeStream|frame\.selectExpr", code) is not None
+        named = r"(?<![\".\w])spark\.|writeStream|frame\.selectExpr"
+        return "on-spark" in self.words.split() or re.search(named, code) is not None
 
 
 class Command(NamedTuple):
@@ -71,10 +74,14 @@ def blocks(page: Path) -> Iterator[Block]:
 def steps(page: Path) -> Iterator[Block]:
     """Yield the blocks of a page, and its comments ``<!-- run: … -->`` as blocks of ``hidden``.
 
-    A comment makes what a page supposes: that retention has deleted records, for instance.
+    A comment makes what a page supposes: that retention has deleted records, for instance. That of
+    ``run on-spark`` does so for the blocks on Spark.
     """
-    for language, words, text, hidden in _STEP.findall(page.read_text()):
-        yield Block("hidden", "", hidden) if hidden else Block(language, words.strip(), text)
+    for language, words, text, kind, hidden in _STEP.findall(page.read_text()):
+        if hidden:
+            yield Block("hidden", kind.strip(), hidden)
+        else:
+            yield Block(language, words.strip(), text)
 
 
 def commands(block: Block) -> list[Command]:

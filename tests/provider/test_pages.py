@@ -44,7 +44,7 @@ ROOT = Path(__file__).parents[2]
 SWITCHES = Switches(flush_interval_ms=20)
 FROM_EMPTY = {"README.md", "dagster.md"}
 """Pages whose topic has nothing but what the page sends."""
-ELSEWHERE = {"tutorial.md", "spark.md"}
+ELSEWHERE = {"tutorial.md"}
 LANGUAGES = {"python", "console", "shell"}
 PAGES = [
     path

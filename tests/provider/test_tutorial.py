@@ -30,7 +30,7 @@ from tubemq_provider.sinks.read import published_windows
 pytestmark = [pytest.mark.airflow, pytest.mark.timeout(120)]
 
 ROOT = Path(__file__).parents[2]
-SETS_UP = ("python3 -m venv", "pip ", "git ", "make ", "tubemq serve", "export ", "rm ")
+SETS_UP = ("python3 -m venv", ". lake", "pip ", "git ", "make ", "tubemq serve", "export ", "rm ")
 """Commands whose work the fixture does, or whose work cannot be asserted here."""
 
 

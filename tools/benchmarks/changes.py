@@ -151,7 +151,7 @@ def _rows(count: int) -> Iterator[pa.Table]:
 
 class _Silent:
     def at(self, step: Step, point: str) -> None:
-        """Go on."""
+        """Continue."""
 
 
 class _Window:

@@ -138,7 +138,7 @@ class _Bench:
 
 class _Silent:
     def at(self, step: Step, point: str) -> None:
-        """Go on."""
+        """Continue."""
 
 
 if __name__ == "__main__":

@@ -110,8 +110,8 @@ class DecodePolicy:
             raise errors.CorruptRecord(
                 f"record {entry.position} of the batch at offset {entry.batch_offset} of partition "
                 f"{entry.partition} (message id {entry.message_id}) fails its checksum; set "
-                f"corrupt_records to 'drop' or 'quarantine' (Spark: corruptRecords=drop) to go on "
-                f"without it"
+                f"corrupt_records to 'drop' or 'quarantine' (Spark: corruptRecords=drop) to "
+                f"continue without it"
             )
 
 

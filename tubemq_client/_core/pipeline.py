@@ -94,7 +94,7 @@ class Lane(Generic[T]):
 
     @property
     def is_ready(self) -> bool:
-        """True if it need not wait to go on."""
+        """True if it need not wait to continue."""
         return self._await is None and self.until is None
 
     def close(self) -> None:
@@ -104,7 +104,7 @@ class Lane(Generic[T]):
 
 
 def run_one(lanes: Collection[LaneT]) -> Conversation[LaneT | None]:
-    """Go on with one of `lanes` and return it; None if all are over.
+    """Continue with one of `lanes` and return it; None if all are over.
 
     The first that has slept long enough, or need not wait, or is in line for a reply; else the one
     that wakes first.

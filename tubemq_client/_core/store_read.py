@@ -7,8 +7,8 @@ fetch for each halving of what is left, nor to be asked where it stopped. It mus
 record lies beyond `end`: the log still ended there after the last reply, as a commit under a lease
 from before the first fetch tells (a broker that was restarted meanwhile does not know the lease).
 
-This is an attempt. A store that does not fit (its log goes on behind `end`, a reader group is busy,
-a record is missing, anything else is odd) is given back, and its ranges are read one by one
+This is an attempt. A store that does not fit (its log continues after `end`, a reader group is
+busy, a record is missing, anything else is odd) is given back, and its ranges are read one by one
 (`range_read`), which explains what is wrong.
 
 Source: `docs/protocol/exact-ranges.md#narrow-ranges-read-together`.

@@ -53,7 +53,7 @@ def describe() -> str:
 @lru_cache(maxsize=1)
 def announce() -> None:
     """Log once per process which decoder is used: a slow reader must be explainable."""
-    _log.info("records are decoded by the decoder: %s", describe())
+    _log.info("decoder of records: %s", describe())
 
 
 def scan(data: bytes | memoryview) -> Reply | None:

@@ -36,9 +36,9 @@ _FILTER = re.compile(r"[\w-]{1,256}", re.ASCII)
 
 
 def groups(web: Web, topic: str | None = None) -> Conversation[list[GroupInfo]]:
-    """List groups on line (with `topic`: its subscribers), else also those with positions.
+    """List groups online (with `topic`: its subscribers), else also those with positions.
 
-    Every broker on line is queried. A group whose positions were removed (`remove_offsets`) is
+    Every broker online is queried. A group whose positions were removed (`remove_offsets`) is
     listed until its broker is restarted.
     """
     body = yield from web.query("admin_query_sub_info", topicName=topic)
@@ -71,7 +71,7 @@ def _booked(web: Web, url: str) -> Conversation[list[str]]:
 
 
 def group(web: Web, name: str) -> Conversation[GroupDetail | None]:
-    """Return the members of a group and their partitions; None if none is on line."""
+    """Return the members of a group and their partitions; None if none is online."""
     method = "admin_query_consume_group_detail"
     body = yield from web.query(method, consumeGroup=name)
     if not body.get("data"):
@@ -92,7 +92,7 @@ def consume_controls(
 def set_consume_control(web: Web, control: ConsumeControl) -> Conversation[None]:
     """Set whether a group may read a topic and which filters it needs; replaces the former record.
 
-    Checked when a consumer registers: members on line keep their partitions until they register
+    Checked when a consumer registers: members online keep their partitions until they register
     again. On a topic with authorisation, `filter_required` refuses groups that do not request some
     of `filters` (455); without authorisation a forbidden group registers and gets no partition. A
     master keeps former `filters` if none are passed.

@@ -42,7 +42,7 @@ Target = int | Literal["earliest", "latest"]
 def group_offsets(
     web: Web, topic: str, group: str, broker_ids: Collection[int] | None = None
 ) -> Conversation[dict[Partition, int]]:
-    """Return confirmed positions of `group` on the brokers in `broker_ids` (default: all on line).
+    """Return confirmed positions of `group` on the brokers in `broker_ids` (default: all online).
 
     Partitions without a position are missing. A broker lists a new group up to 5 s late.
     """

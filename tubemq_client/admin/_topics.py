@@ -154,7 +154,7 @@ def set_topic_control(
     """Change topic-wide settings; None leaves a value unchanged.
 
     With `authorisation` only groups with a `ConsumeControl` may register (others get 450); members
-    on line keep their partitions. The message size (MiB) reaches producers with their next
+    online keep their partitions. The message size (MiB) reaches producers with their next
     heartbeat.
     """
     if max_message_mb is not None and not 1 <= max_message_mb <= 20:

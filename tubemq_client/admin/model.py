@@ -207,7 +207,7 @@ class BrokerStatus:
 
 @dataclass(frozen=True, slots=True)
 class GroupInfo:
-    """A consumer group. `members` are on line now (0 for one that only left positions behind);
+    """A consumer group. `members` are online now (0 for one that only left positions behind);
     `brokers` keep positions of it, for a new group after up to 5 s."""
 
     name: str
@@ -218,7 +218,7 @@ class GroupInfo:
 
 @dataclass(frozen=True, slots=True)
 class GroupMember:
-    """A consumer on line and the partitions it was assigned, or reports (client balance)."""
+    """A consumer online and the partitions it was assigned, or reports (client balance)."""
 
     client_id: str
     host: str
@@ -230,7 +230,7 @@ class GroupMember:
 
 @dataclass(frozen=True, slots=True)
 class GroupDetail:
-    """A group on line. `balance` is ``unbound`` (the server balances), ``bound`` or
+    """A group online. `balance` is ``unbound`` (the server balances), ``bound`` or
     ``client-rebalance``; `filters` are stream ids by topic, missing if everything is read."""
 
     name: str

@@ -17,7 +17,7 @@ from typing import Annotated, Literal, NamedTuple
 import typer
 
 from tubemq_client import AssignedConsumer, Consumer, Metadata, ReceivedBatch, errors
-from tubemq_client.cli.options import Group, Masters, RpcTimeout, Topic, config_of, note
+from tubemq_client.cli.options import Group, Masters, RpcTimeout, Topic, config_of, counted, note
 from tubemq_client.cli.read import reader_of
 from tubemq_client.cli.records import Format, FormatOption, RecordWriter
 from tubemq_client.config import ConsumerConfig
@@ -170,7 +170,7 @@ def consume(
                 _read_once(config, sink, from_, to, partition)
     finally:
         writer.close()
-        note(f"{sink.written} records")
+        note(counted(sink.written))
 
 
 def _check(*, follow: bool, balanced: bool, **options: list[str] | None) -> None:

@@ -290,7 +290,7 @@ def _topic(topic: str, metadata: TopicMetadata) -> Iterator[Finding]:
     if ready:
         yield Finding("topic", topic, "ok", detail)
     else:
-        hint = "is a broker on line (tubemq brokers list)? a new topic takes up to a minute"
+        hint = "is a broker online (tubemq brokers list)? a new topic takes up to a minute"
         yield Finding("topic", topic, "failed", detail, hint)
 
 

@@ -49,7 +49,7 @@ def list_groups(
     rpc_timeout_ms: RpcTimeout = 10_000,
     output: OutputAs = Output.TABLE,
 ) -> None:
-    """List groups on line, and groups that have positions on brokers."""
+    """List groups online, and groups that have positions on brokers."""
     with admin_client(admin, rpc_timeout_ms) as client:
         infos = client.groups(topic)
     rows = [
@@ -71,7 +71,7 @@ def show_group(
     rpc_timeout_ms: RpcTimeout = 10_000,
     output: OutputAs = Output.TABLE,
 ) -> None:
-    """Show the members of a group on line and their partitions."""
+    """Show the members of a group online and their partitions."""
     with admin_client(admin, rpc_timeout_ms) as client:
         detail = client.group(group)
     members = detail.members if detail else ()

@@ -133,7 +133,7 @@ def _tell_missing_positions(client: AdminClient, topic: str, group: str) -> None
         reason = f"group {group} has no position on topic {topic}"
     else:
         reason = (
-            f"group {group} is unknown: no member is on line, and no broker keeps a position for "
+            f"group {group} is unknown: no member is online, and no broker keeps a position for "
             "it (tubemq groups list)"
         )
     note(

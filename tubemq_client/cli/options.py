@@ -50,6 +50,7 @@ __all__ = [
     "client_settings",
     "config_of",
     "confirmed",
+    "counted",
     "from_config_file",
     "least_width",
     "note",
@@ -203,6 +204,11 @@ def _for_every_command(command: Any, defaults: dict[str, Any]) -> dict[str, Any]
     """Return `defaults` in typer's form: nested by the words of each command."""
     below = getattr(command, "commands", {})
     return {**defaults, **{n: _for_every_command(c, defaults) for n, c in below.items()}}
+
+
+def counted(records: int) -> str:
+    """Return a count of records as text."""
+    return "1 record" if records == 1 else f"{records} records"
 
 
 def note(text: str) -> None:

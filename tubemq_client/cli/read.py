@@ -20,6 +20,7 @@ from tubemq_client.cli.options import (
     RpcTimeout,
     Topic,
     config_of,
+    counted,
     note,
     status_console,
 )
@@ -69,7 +70,7 @@ def read_range(
                 progress.update(task, completed=batch.start - range_.start)
                 for message in batch.messages():
                     writer.write(message)
-    note(f"{reader.stats.records} records, {reader.stats.bytes} bytes")
+    note(f"{counted(reader.stats.records)}, {reader.stats.bytes} bytes")
 
 
 def reader_of(config: ConsumerConfig) -> RangeReader:

@@ -16,7 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 from tubemq_client import PartitionEnds, Producer, Record, errors
 from tubemq_client.cli.boundaries import BoundaryWriter, StoreEnds
-from tubemq_client.cli.options import note, status_console
+from tubemq_client.cli.options import counted, note, status_console
 from tubemq_client.cli.rows import Row, RowSource
 
 __all__ = ["ProduceRun"]
@@ -76,7 +76,7 @@ class ProduceRun:
                 task = progress.add_task(f"sending to {self._topic}", total=self._total)
                 self._send_all(progress, task)
         finally:
-            note(f"{self.sent} records stored in {self._topic}")
+            note(f"{counted(self.sent)} stored in {self._topic}")
             if self._writer is not None:
                 self._writer.save()
 

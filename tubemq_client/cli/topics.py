@@ -32,7 +32,7 @@ __all__ = ["brokers", "topics"]
 
 topics = typer.Typer(no_args_is_help=True, help="List, show, create, modify and delete topics.")
 brokers = typer.Typer(
-    no_args_is_help=True, help="List brokers, take them on and off line, reload them."
+    no_args_is_help=True, help="List brokers, take them on and offline, reload them."
 )
 
 _ONLY_JSON = ("flush_records", "flush_interval_ms", "accepts_publish", "accepts_subscribe")
@@ -279,9 +279,9 @@ def online(
 ) -> None:
     """Open brokers to clients."""
     with admin_client(admin, rpc_timeout_ms, admin_token) as client:
-        confirmed(f"Take brokers {_named(ids)} on line?", yes=yes)
+        confirmed(f"Take brokers {_named(ids)} online?", yes=yes)
         client.online_brokers(ids)
-    _brokers_done("on line", ids, output)
+    _brokers_done("online", ids, output)
 
 
 @brokers.command("offline")
@@ -295,9 +295,9 @@ def offline(
 ) -> None:
     """Close brokers to clients; records stay."""
     with admin_client(admin, rpc_timeout_ms, admin_token) as client:
-        confirmed(f"Take brokers {_named(ids)} off line?", yes=yes)
+        confirmed(f"Take brokers {_named(ids)} offline?", yes=yes)
         client.offline_brokers(ids)
-    _brokers_done("off line", ids, output)
+    _brokers_done("offline", ids, output)
 
 
 @brokers.command("reload")
@@ -325,7 +325,7 @@ def access(
     rpc_timeout_ms: RpcTimeout = 10_000,
     output: OutputAs = Output.TABLE,
 ) -> None:
-    """Open or close brokers on line to producers and to consumers."""
+    """Open or close brokers online to producers and to consumers."""
     with admin_client(admin, rpc_timeout_ms, admin_token) as client:
         confirmed(f"Change access to brokers {_named(ids)}?", yes=yes)
         client.set_broker_access(ids, publish=publish, subscribe=subscribe)

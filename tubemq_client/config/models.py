@@ -106,7 +106,10 @@ class ClientConfig(CommonOptions):
         1_000, ge=0, le=60_000, description="time between those attempts, ms"
     )
     fail_over_wait_ms: int = Field(
-        5_000, ge=0, le=600_000, description="look-ups go on so long while masters change, ms"
+        5_000,
+        ge=0,
+        le=600_000,
+        description="time for which look-ups continue while masters change, ms",
     )
     idle_connection_ms: int = Field(
         180_000, ge=15_000, le=3_600_000, description="a silent connection is closed after it, ms"

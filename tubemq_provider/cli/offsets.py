@@ -252,7 +252,7 @@ def _rebuilt(
     if plans[0].seq != 1:
         raise errors.ConfigError(
             f"the sink's first window is {plans[0].window_id}, and no event has what was before; "
-            f"if those before it were removed, go on behind the last one: "
+            f"if those before it were removed, continue after the last one: "
             f"{continue_command(plans[-1])}",
             subject="rebuild",
         )

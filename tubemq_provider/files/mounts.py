@@ -39,9 +39,9 @@ def local_root(root: str | PathLike[str]) -> Path:
     if scheme == "file":
         return Path("/" + rest.lstrip("/"))
     raise ConfigError(
-        f"{scheme}://…: the parquet sink publishes a window by renaming its directory, which "
-        f"{scheme} cannot do in one step; use a local or mounted path, or ObjectStoreSink "
-        f"(tubemq_provider.sinks.object_store) for s3://, gs:// and az://",
+        f"{scheme}://…: a path is a local or mounted directory, because a window is published by "
+        f"renaming one, which {scheme} cannot do in one step; s3://, gs:// and az:// are addresses "
+        f"of sinks (ObjectStoreSink of tubemq_provider.sinks.object_store)",
         subject="sink",
     )
 

@@ -36,9 +36,7 @@ def check_connection(config: ConnectionConfig) -> tuple[bool, str]:
     unreachable = [text for broker in brokers if (text := _unreachable(broker, config))]
     if unreachable:
         return False, "; ".join([*steps, *unreachable])
-    steps.append(
-        f"{len(brokers)} brokers accept connections" if brokers else "no broker is on line"
-    )
+    steps.append(f"{len(brokers)} brokers accept connections" if brokers else "no broker is online")
     return True, "; ".join(steps)
 
 

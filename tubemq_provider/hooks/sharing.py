@@ -100,8 +100,8 @@ class Looks:
     ) -> T:
         """Return the answer of a look that is under way, or began at most `max_age_s` ago.
 
-        Else `ask` makes one, which goes on for the others if its caller is cancelled. A failure is
-        raised for all that wait for it, and not kept.
+        Else `ask` makes one, which continues for the others if its caller is cancelled. A failure
+        is raised for all that wait for it, and not kept.
         """
         look = self._looks.get(question)
         if look is None or (look.task.done() and monotonic() - look.began > max_age_s):

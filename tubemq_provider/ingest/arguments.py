@@ -153,8 +153,10 @@ class IngestArguments(IngestFields):
 
     def _sink_problems(self) -> list[str]:
         spec = self.destination
-        if (self.path is None) == (self.sink is None):
-            return ["give either path or sink"]
+        if self.path is not None and self.sink is not None:
+            return ["path and sink are two places for the rows: give one"]
+        if self.path is None and self.sink is None:
+            return ["path or sink is needed: the place where rows go"]
         if not spec:
             return problems_of_object(self)
         if is_template(spec) or not spec:
@@ -249,7 +251,8 @@ class IngestArguments(IngestFields):
             problems = [f"{name} is needed by resolver='explicit'" for name in missing] + problems
         if self.by == "boundaries" and self.boundaries is None:
             problems.append(
-                "boundaries is needed by resolver='boundaries': a mapping, or where its file is"
+                "boundaries is needed by resolver='boundaries', the default: a mapping, or where "
+                "its file is; a topic without such a file takes another, as resolver='timeline'"
             )
         return problems
 

@@ -220,7 +220,7 @@ class IngestJob:
         size: int = 0,
     ) -> None:
         """Use counts of the `planned` window (see `Planned.document`), which was read elsewhere,
-        instead of reading; the run goes on as if an earlier try of its task had planned it."""
+        instead of reading; the run continues as if an earlier try of its task had planned it."""
         plan_hash = str(planned["hash"])
         plan = self._stored_plan(store, str(planned["window_id"]), plan_hash)
         if plan is not None:
@@ -304,7 +304,10 @@ class IngestJob:
     def progress_logger(self, log: Log) -> ProgressLogger:
         """Return the observer that logs progress to a task's log, and ends a cancelled run."""
         progress_logger = ProgressLogger(
-            log, self._cancelled, self._arguments.destination or self._sink.identity
+            log,
+            self._cancelled,
+            self._arguments.destination or self._sink.identity,
+            "quarantined" if self._arguments.corrupt_records == "quarantine" else "dropped",
         )
         self._watch = progress_logger.watch()
         return progress_logger

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["MakeGood"]
 
 _AT_MOST: Final = 20
-"""Windows that one run reads again; the next one goes on."""
+"""Windows that one run reads again; the next one continues."""
 
 
 class Recognise(Protocol):
@@ -65,7 +65,7 @@ class MakeGood:
                 continue
             try:
                 problems = self._again(marker.plan, entries)
-            except Exception as error:  # noqa: BLE001 - the window of this run goes on
+            except Exception as error:  # noqa: BLE001 - the window of this run continues
                 problems = dict.fromkeys(entries, str(error))
             warnings += [
                 f"{address} still has not window {window_id}, and the next run tries again: {why}"

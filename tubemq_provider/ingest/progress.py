@@ -52,6 +52,8 @@ class ProgressLogger:
     log: Log
     cancelled: threading.Event
     place: str
+    bad_records: str = "dropped"
+    """Fate of records that do not decode, for the last line: dropped or quarantined."""
     clock: Callable[[], float] = time.monotonic
     on_page: Callable[[str], None] = field(default=lambda _: None)
     earlier: tuple[int, str, str] | None = None
@@ -202,12 +204,14 @@ class ProgressLogger:
                     _number(plan.space.entries(start, end)),
                     _number(counts.records.get(key, 0)),
                 )
-        self.log.info(
-            "read %s records, %.1f MB/s; %s rows, %s records left out",
+        log = self.log.warning if counts.corrupt else self.log.info
+        log(
+            "read %s records, %.1f MB/s; %s rows, %s bad records%s",
             _number(sum(read.values())),
             counts.bytes / seconds / 1e6,
             _number(counts.total),
             _number(counts.corrupt),
+            f", {self.bad_records}" if counts.corrupt else "",
         )
         if self._shown:
             self._progress(plan, "done", read=sum(read.values()))

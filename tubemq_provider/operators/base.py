@@ -372,6 +372,14 @@ class IngestOperator(RefusesEmptyRendering, BaseOperator):
         """Check the arguments that are not templates."""
         arguments = self._arguments()
         unsafe = sink_template_problems(arguments)
+        if "policies" in arguments:
+            unsafe.append(
+                "policies: give IngestPolicies(gap_policy=…, …) of tubemq_provider.ingest.values, "
+                f"not a {type(arguments.pop('policies')).__name__}"
+            )
+        if not self.tubemq_conn_id:
+            unsafe.append("tubemq_conn_id: it is empty; name a connection, or leave it out")
+            arguments["cluster"] = self.cluster or TubeMQHook.default_conn_name
         if not is_mapped(self) and not self._serialised and begins_at_end(arguments):
             unsafe.append(
                 "initial_position 'stable' needs max_active_tis_per_dag=1: runs would race"
@@ -524,6 +532,10 @@ def _written_as(kind: type[IngestOperator]) -> dict[str, str]:
     prefix = kind.__name__.partition("Cursor")[0].partition("Window")[0]
     texts = dict.fromkeys(elsewhere, f"an argument of {prefix}{holder}IngestOperator")
     inside = _inside_of_values(kind)
+    texts["mode"] = (
+        f"{prefix}CursorIngestOperator follows a group, {prefix}WindowIngestOperator has windows "
+        f"of time or of offsets"
+    )
     return texts | {name: f"give it as {text}" for name, text in inside.items()}
 
 

@@ -44,8 +44,8 @@ def is_cleared(context: Mapping[str, Any], retries: int | None) -> bool:
 def is_retried(
     context: Mapping[str, Any], retries: int | None, plan_hash: Callable[[], str | None]
 ) -> bool:
-    """Return True if an earlier try began what this one goes on with: one since the last clear, if
-    the task was cleared, that has stored another plan than was there before (`plan_hash`)."""
+    """Return True if an earlier try began what this one continues with: one since the last clear,
+    if the task was cleared, that has stored another plan than was there before (`plan_hash`)."""
     if try_number(context) <= 1:
         return False
     if not is_cleared(context, retries):

@@ -95,8 +95,8 @@ class BadRecords:
                 f"record {bad.position} of the batch at offset {bad.batch_offset} of partition "
                 f"{bad.partition.key} (message id {bad.message_id}) does not decode: {bad.reason}; "
                 f"the record: {_shown(bad.data)}; {bad_of[0]} of the {bad_of[1]} records decoded "
-                f"with it are bad; to go on without them: policies=IngestPolicies(corrupt_records="
-                f"'quarantine'), or 'drop' (Spark: corruptRecords=drop)"
+                f"with it are bad; to continue without them: policies=IngestPolicies("
+                f"corrupt_records='quarantine'), or 'drop' (Spark: corruptRecords=drop)"
             )
         if self._policy == CorruptRecords.QUARANTINE and self._keep is not None:
             self._keep(bad)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import binascii
 import json
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from tubemq_client.errors import ConfigError
@@ -81,7 +82,8 @@ class JsonBodies:
     def _decode(self, values: pa.BinaryArray) -> Decoded:
         bodies, places, bad = _readable(values)
         decoded = parse_bodies(bodies, places, self._parse, self.schema)
-        return Decoded(decoded.rows, decoded.origin, sorted(bad + decoded.bad, key=_place))
+        bad += [replace(one, reason=_in_words(one.reason)) for one in decoded.bad]
+        return Decoded(decoded.rows, decoded.origin, sorted(bad, key=_place))
 
     def _parse(self, bodies: pa.BinaryArray) -> pa.RecordBatch:
         import pyarrow as pa
@@ -201,6 +203,16 @@ def _one_line(body: bytes | None) -> bytes:
 
 def _refuse(word: str) -> Any:
     raise ValueError(f"{word} is not JSON")
+
+
+def _in_words(reason: str) -> str:
+    """Return why Arrow does not parse a body, in terms of its columns instead of Arrow's rows."""
+    changed = re.match(r"JSON parse error: Column\(/(.+)\) changed from (\w+) to (\w+)", reason)
+    if changed:
+        path, wanted, found = changed.groups()
+        column = path.replace("/[]", "[]").replace("/", ".")
+        return f"column {column!r} has the JSON type {found}, and needs {wanted}"
+    return re.sub(r"^JSON parse error: (.+?)\.? in row \d+$", r"it is not JSON: \1", reason)
 
 
 def _place(bad: BadBody) -> int:

@@ -31,7 +31,7 @@ from tubemq_provider.hooks.failures import (
 from tubemq_provider.hooks.plugin import plugin_hook
 from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.rendered import RefusesEmptyRendering
-from tubemq_provider.task_arguments import ConsumerConfig, TaskArguments, parse
+from tubemq_provider.task_arguments import ConsumerConfig, TaskArguments, near_names, parse
 from tubemq_provider.windows.errors import is_final
 from tubemq_provider.windows.spaces import FIRST_SOURCE, space_of
 
@@ -82,7 +82,8 @@ class TubeMQSensor(RefusesEmptyRendering, BaseSensorOperator):
         consumer_config: Mapping[str, Any] | str | None = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
+        with near_names(type(self)):
+            super().__init__(**kwargs)
         self.topic = topic
         self.consumer_config = consumer_config
         self.wait_for_topic = wait_for_topic

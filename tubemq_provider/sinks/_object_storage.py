@@ -216,7 +216,7 @@ class ObjectStorage:
             if pause is not None:
                 threading.Event().wait(pause)
         raise StoreConflict(
-            f"{self._url}/{name}: the store goes on answering that another request for it is under "
+            f"{self._url}/{name}: the store keeps answering that another request for it is under "
             f"way, and there is no such object; a retry asks again"
         )
 

@@ -309,7 +309,7 @@ class RoutedSink(Sink):
             return
         try:
             action()
-        except Exception as error:  # noqa: BLE001 - whatever it is, the other tables go on
+        except Exception as error:  # noqa: BLE001 - whatever it is, the other tables continue
             table.fail(error)
 
     def _each(self, tables: Sequence[TableStaging], action: Callable[[TableStaging], None]) -> None:

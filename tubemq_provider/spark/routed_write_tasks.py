@@ -99,8 +99,8 @@ class RoutedWriteTask:
     """Parameters of the tasks: the place of the whole window, what records are divided by, the
     routes, the places of known tables by `key_of`, why known values have none (`refused`), the only
     values that are read for (None: all), the policy for other records, and the size of files. With
-    `isolates` a table that fails in a task is reported, and the others go on. `storage_file` is on
-    the driver's host; it has the options of each place, as JSON by path."""
+    `isolates` a table that fails in a task is reported, and the others continue. `storage_file` is
+    on the driver's host; it has the options of each place, as JSON by path."""
 
     directory: str
     by: str

@@ -118,7 +118,7 @@ def partition_gone(partition: Partition, at: int) -> DataLoss:
     """Return the error for a missing partition that the stream reads from `at`."""
     return DataLoss(
         f"partition {partition.key} of topic {partition.topic!r} is gone, and the stream is at "
-        f"{at}; begin with a new checkpoint, or set failOnDataLoss=false to go on without it",
+        f"{at}; begin with a new checkpoint, or set failOnDataLoss=false to continue without it",
         start=at,
         available=at,
     )

@@ -39,12 +39,12 @@ class LagWatch:
 
     - `min_lag`: index entries of lag that fire at once.
     - `max_wait`: seconds after which any lag fires; None for never.
-    - `ring_again_after`: seconds after which it fires again for lag that no run has claimed.
+    - `fire_again_after`: seconds after which it fires again for lag that no run has claimed.
     """
 
     min_lag: int
     max_wait: float | None
-    ring_again_after: float
+    fire_again_after: float
     _behind_since: float | None = field(default=None, init=False)
     _lagging_since: float | None = field(default=None, init=False)
     _fired_at: float | None = field(default=None, init=False)
@@ -66,7 +66,7 @@ class LagWatch:
         if self._behind_since is None:
             self._behind_since = now
         if self._fired_at is not None and position == self._fired_for:
-            return "again" if now - self._fired_at >= self.ring_again_after else None
+            return "again" if now - self._fired_at >= self.fire_again_after else None
         fresh = lag if untaken is None else untaken
         if fresh >= self.min_lag:
             return "lag"

@@ -70,14 +70,14 @@ class WatchArguments(TaskArguments):
     min_lag: int = Field(1, ge=1)
     max_wait: float | None = Field(None, ge=0, allow_inf_nan=False)
     poll_interval: float = Field(15.0, ge=1, allow_inf_nan=False)
-    ring_again_after: float = Field(300.0, allow_inf_nan=False)
+    fire_again_after: float = Field(300.0, allow_inf_nan=False)
 
     def cross_field_problems(self, unknown: frozenset[str]) -> list[str]:
         """Refuse to fire more often than to poll."""
-        if unknown & {"poll_interval", "ring_again_after"}:
+        if unknown & {"poll_interval", "fire_again_after"}:
             return []
-        if self.ring_again_after < self.poll_interval:
-            return [f"ring_again_after: {self.ring_again_after:g} is less than poll_interval"]
+        if self.fire_again_after < self.poll_interval:
+            return [f"fire_again_after: {self.fire_again_after:g} is less than poll_interval"]
         return []
 
 
@@ -86,7 +86,7 @@ class TubeMQLagTrigger(BaseEventTrigger):
     remains.
 
     It fires once per position: again at once when the position moves and lag remains, and after
-    `ring_again_after` seconds for lag that no run has claimed, so a lost or merged event strands no
+    `fire_again_after` seconds for lag that no run has claimed, so a lost or merged event strands no
     backlog. During an outage of brokers, masters or the API server it waits, logs one warning, and
     resumes with the connection as it is by then.
 
@@ -96,7 +96,7 @@ class TubeMQLagTrigger(BaseEventTrigger):
     :param min_lag: index entries to fire for: an upper bound on records.
     :param max_wait: seconds after which any lag fires. Default: never.
     :param poll_interval: seconds between polls, with a jitter of a fifth.
-    :param ring_again_after: seconds after which it fires again for the same position.
+    :param fire_again_after: seconds after which it fires again for the same position.
     :param tubemq_conn_id: the connection; its secrets never enter the trigger's arguments.
     :param source: kind of the topic, built in or a plug-in's. Ends of other kinds than the
         first are asked in a thread, by the kind's own source.
@@ -115,7 +115,7 @@ class TubeMQLagTrigger(BaseEventTrigger):
         min_lag: int = 1,
         max_wait: float | None = None,
         poll_interval: float = 15.0,
-        ring_again_after: float = 300.0,
+        fire_again_after: float = 300.0,
         tubemq_conn_id: str = "tubemq_default",
         source: str = FIRST_SOURCE,
         consumer_config: Mapping[str, Any] | None = None,
@@ -128,7 +128,7 @@ class TubeMQLagTrigger(BaseEventTrigger):
             "min_lag": min_lag,
             "max_wait": max_wait,
             "poll_interval": poll_interval,
-            "ring_again_after": ring_again_after,
+            "fire_again_after": fire_again_after,
             "source": source,
             "consumer_config": dict(consumer_config or {}),
         }
@@ -143,7 +143,7 @@ class TubeMQLagTrigger(BaseEventTrigger):
         self.min_lag = arguments.min_lag
         self.max_wait = arguments.max_wait
         self.poll_interval = arguments.poll_interval
-        self.ring_again_after = arguments.ring_again_after
+        self.fire_again_after = arguments.fire_again_after
         self.tubemq_conn_id = tubemq_conn_id
         self.source = source
         self.consumer_config = arguments.consumer_config
@@ -162,7 +162,7 @@ class TubeMQLagTrigger(BaseEventTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Poll, fire, wait; ends only by cancellation."""
-        watch = LagWatch(self.min_lag, self.max_wait, self.ring_again_after)
+        watch = LagWatch(self.min_lag, self.max_wait, self.fire_again_after)
         backoff = Backoff()
         hook: TubeMQAsyncHook | SourceAsyncHook | None = None
         async with AsyncExitStack() as stack:

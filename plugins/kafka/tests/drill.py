@@ -3,7 +3,7 @@
     python plugins/kafka/tests/drill.py --windows 200 --seed 1
 
 A topic of four partitions gets a history with repeated keys, which the broker compacts; then a
-producer goes on with transactions, aborts and plain records, while windows of random offsets, and
+producer continues with transactions, aborts and plain records, while windows of random offsets, and
 cursor windows, are read through the ordinary job into Parquet. In between the broker is killed with
 SIGKILL and started again. In the end the console consumer reads the topic with `read_committed`:
 each window must have exactly its records, and the cursor windows together all of them, once.

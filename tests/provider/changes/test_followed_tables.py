@@ -55,7 +55,7 @@ class DieAfter:
 
 class Never:
     def at(self, step: Step, point: str) -> None:
-        """Go on."""
+        """Continue."""
 
 
 class Table:

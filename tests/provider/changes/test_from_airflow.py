@@ -32,7 +32,7 @@ DEBEZIUM = {"format": "debezium", "schema": "id int, name string"}
 
 class Silent:
     def at(self, step: Step, point: str) -> None:
-        """Go on."""
+        """Continue."""
 
 
 class Scene:

@@ -1,4 +1,4 @@
-"""``airflow tubemq offsets``: what a change is held against, on a database of the test's."""
+"""``airflow tubemq offsets``: what a change is compared with, on a database of the test's."""
 
 from __future__ import annotations
 

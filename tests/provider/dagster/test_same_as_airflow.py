@@ -164,7 +164,7 @@ def test_an_epoch_begins_in_the_store_of_claims(resource: TubeMQResource, lake: 
 def test_upkeep_of_progress_that_no_run_reads_is_refused(
     claims: bool, resource: TubeMQResource, lake: Path
 ) -> None:
-    """It said that a life begins, and the asset went on with the one that it had."""
+    """It said that a life begins, and the asset continued with the one that it had."""
     materialize(asset(lake, claims=claims), resource)
     with pytest.raises(ConfigError, match=f"claims={claims}, as the asset has it"):
         upkeep(resource, lake, claims=not claims, epoch="2")

@@ -429,7 +429,7 @@ class Editor:
             for known in spans.values():
                 known.sort()
                 for (low, end), (start, high) in itertools.pairwise(known):
-                    # A window whose run was killed, and went on elsewhere, had no chance to tell.
+                    # A window whose run was killed, and continued elsewhere, had no chance to tell.
                     if not {(path, low, end), (path, start, high)} <= self.accepted:
                         continue
                     if end < start and (end, start) not in self.told and self._all_green():

@@ -200,7 +200,7 @@ def sinks_of(arguments: IngestArguments, root: Path) -> dict[str, Sink]:
 def test_footers_are_read_where_the_argument_says_so(
     kind: str, source: LineSource, tmp_path: Path
 ) -> None:
-    """A writer's word is held against the file in every sink of files, if that is asked for."""
+    """A writer's word is compared with the file in every sink of files, if that is asked for."""
     for verify in ("facts", "footers"):
         given = {"initial_position": "earliest", "verify": verify, "engine": "inline"}
         arguments = parse(IngestArguments, {**BASE, "path": "/lake", **given})

@@ -137,11 +137,11 @@ def test_a_run_logs_range_progress_and_result(
     assert all(0 < now["read"] <= 1200 and now["rate"] > 0 for now in progress[1:-1])
 
 
-def test_partitions_and_omitted_records_are_logged_at_the_end() -> None:
+def test_partitions_and_bad_records_are_logged_at_the_end() -> None:
     scope = WindowScope("test", TOPIC, "lake", "parquet:/lake")
     plan = WindowPlan.cursor(scope, 1, {"1:0": (0, 280), "1:1": (28, 280), "2:0": (0, 0)})
     lines, now = Lines(), iter(range(0, 1000, 2))
-    told = ProgressLogger(lines, threading.Event(), "/lake", clock=lambda: next(now))
+    told = ProgressLogger(lines, threading.Event(), "/lake", "quarantined", clock=lambda: next(now))
     counts = IngestCounts(
         {"1:0": 7, "1:1": 9, "2:0": 0},
         bytes=4_000_000,
@@ -152,7 +152,7 @@ def test_partitions_and_omitted_records_are_logged_at_the_end() -> None:
     assert lines == [
         "partition 1:0: offsets [0, 280): 10 records of at most 10, 7 rows",
         "partition 1:1: offsets [28, 280): 9 records of at most 9, 9 rows",
-        "read 19 records, 2.0 MB/s; 16 rows, 3 records left out",
+        "read 19 records, 2.0 MB/s; 16 rows, 3 bad records, quarantined",
     ]
 
 

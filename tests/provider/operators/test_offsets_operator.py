@@ -249,7 +249,7 @@ def test_windows_without_an_event_are_left_to_the_next_run(
 def test_a_position_is_not_set_in_an_unused_store(
     used: str, named: str, hook: TubeMQHook, mq: EmbeddedTubeMQ, tmp_path: Path
 ) -> None:
-    """The task said that it had moved the group, and the next run went on where it was."""
+    """The task said that it had moved the group, and the next run continued where it was."""
     engine = sa.create_engine(f"sqlite:///{tmp_path}/airflow.db")
     metadata.create_all(engine)
     kept: dict[Any, Any] = {ASSET: LedgerState(engine)}

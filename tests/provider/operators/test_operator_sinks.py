@@ -220,8 +220,8 @@ def test_the_outlet_is_the_sinks_place(spec: str, uri: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({}, "give either path or sink"),
-        ({"path": "/a", "sink": "/b"}, "give either path or sink"),
+        ({}, "path or sink is needed: the place where rows go"),
+        ({"path": "/a", "sink": "/b"}, "path and sink are two places for the rows: give one"),
         ({"sink": "kafka:orders"}, "supported: "),
         ({"sink": "delta:lake/orders"}, "'lake/orders' is relative"),
         ({"sink": "append:/lake"}, "append:… needs exactly_once=False"),

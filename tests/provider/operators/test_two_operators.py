@@ -30,6 +30,7 @@ from tubemq_provider.operators.rocketmq import (
     RocketMQCursorIngestOperator,
     RocketMQWindowIngestOperator,
 )
+from tubemq_provider.sensors.lag import TubeMQLagSensor
 from tubemq_provider.task_arguments import parse
 
 pytestmark = [pytest.mark.airflow, pytest.mark.timeout(60)]
@@ -319,3 +320,38 @@ def test_a_task_that_is_cleared_without_its_run_rewrites_its_window(
         return execute(task, context)["replayed"]
 
     assert [run(2), run(2), run(3)] == [False, True, False]
+
+
+@pytest.mark.parametrize(
+    ("kind", "arguments", "said"),
+    [
+        (
+            TubeMQCursorIngestOperator,
+            {"mode": "time"},
+            "mode: TubeMQCursorIngestOperator follows a group, TubeMQWindowIngestOperator has",
+        ),
+        (TubeMQLagSensor, {"min_lagg": 3}, "min_lagg: did you mean min_lag?"),
+    ],
+)
+def test_an_argument_that_beginners_try_has_a_hint(
+    kind: type, arguments: dict[str, Any], said: str
+) -> None:
+    names = {name: NAMES[name] for name in ("task_id", "topic", "group")}
+    with DAG("hints", schedule=None), pytest.raises(TypeError) as caught:
+        kind(**names, **arguments)
+    assert said in str(caught.value)
+
+
+def test_values_of_another_type_are_named_by_their_argument() -> None:
+    """A dict of policies was an unknown argument beside a list of sixty, and a missing connection
+    an error about the cluster."""
+    names: dict[str, Any] = {**NAMES, "cluster": None, "tubemq_conn_id": None}
+    with DAG("types", schedule=None), pytest.raises(ConfigError) as caught:
+        TubeMQCursorIngestOperator(**names, policies={"corrupt_records": "drop"})
+    assert caught.value.problems == [
+        (
+            "policies: give IngestPolicies(gap_policy=…, …) of tubemq_provider.ingest.values, "
+            "not a dict"
+        ),
+        "tubemq_conn_id: it is empty; name a connection, or leave it out",
+    ]

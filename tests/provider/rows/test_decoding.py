@@ -66,9 +66,19 @@ def test_bad_bodies_are_reported_with_position_id_bytes_and_reason() -> None:
     assert [entry.position for entry in bad] == [1, 2, 4, 5, 6]
     assert [entry.message_id for entry in bad] == [101, 102, 104, 105, 106]
     assert [entry.data for entry in bad] == [bodies[i] for i in (1, 2, 4, 5, 6)]
-    assert "changed from number to string" in bad[0].reason
+    assert bad[0].reason == "column 'id' has the JSON type string, and needs number"
     assert "not an object" in bad[2].reason
     assert all(entry.partition.key == "1:0" and entry.reason for entry in bad)
+
+
+def test_reasons_name_the_column_and_what_it_needs() -> None:
+    """Arrow's own words were of changes between rows, though there was one record."""
+    _, bad = decode(JSON, [b'{"s": {"x": "k"}}', b'{"name": {}}', b'{"id": '])
+    assert [entry.reason for entry in bad] == [
+        "column 's.x' has the JSON type string, and needs number",
+        "column 'name' has the JSON type object, and needs string",
+        "it is not JSON: Invalid value",
+    ]
 
 
 def test_a_pretty_printed_object_and_braces_in_strings_are_sound() -> None:

@@ -190,7 +190,7 @@ def test_a_recreated_table_has_no_old_windows(sink: DeltaSink) -> None:
 def test_a_table_recreated_while_a_window_is_written_gets_nothing_of_it(
     sink: DeltaSink, commits: int, point: str
 ) -> None:
-    """delta-rs goes on from the commits that it knows: the window was in the new table, and its
+    """delta-rs continues from the commits that it knows: the window was in the new table, and its
     marker with the old one, so that no later run could find it."""
     place = sink.storage.url
     publish(sink, plan_of(sink), "one")

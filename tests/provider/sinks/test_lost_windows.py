@@ -156,7 +156,7 @@ def test_a_group_continues_without_windows_removed_on_purpose(
     lake.run()
     lake.run()
     lake.restore("1")
-    lake.obey(lake.refused(3), "go on without them")
+    lake.obey(lake.refused(3), "continue without them")
     assert lake.run(3).window_id is None  # and the given position survives a run without news
     lake.run(4)
     lake.run(5)
@@ -222,7 +222,7 @@ def test_progress_of_an_older_backup_is_not_taken_for_a_lake_that_was_pruned(
         shutil.rmtree(path)
     lake.run(6)
     lake.journal = kept
-    lake.obey(lake.refused(7), "go on behind")
+    lake.obey(lake.refused(7), "continue after")
     lake.run(7)
     lake.expect(7, without=(0, 4))
 
@@ -245,7 +245,7 @@ def test_progress_of_an_older_backup_is_held_against_windows_far_beyond_it(
     if claims:
         assert "airflow tubemq offsets rebuild" in text
         return
-    lake.obey(text, "go on behind the last one")
+    lake.obey(text, "continue after the last one")
     lake.run(6)
     lake.expect(6, without=(2, 4))
 

@@ -456,7 +456,7 @@ def test_a_database_in_memory_is_refused() -> None:
     ],
 )
 def test_an_address_that_leads_elsewhere_needs_a_name_of_its_own(url: str) -> None:
-    """The identity says which database it is, and names the windows: another one must not go on
+    """The identity says which database it is, and names the windows: another one must not continue
     with them."""
     with pytest.raises(ConfigError, match="give identity="):
         SqlSink(url, "orders")

@@ -1,4 +1,4 @@
-"""Times of a topic whose first records are gone, though its broker goes on listing them."""
+"""Times of a topic whose first records are gone, though its broker continues listing them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Blocks of the site's pages that need the reader's Spark session run as they are printed.
 
-tests/provider/test_pages.py runs the other blocks. Those of docs/spark.md are not run yet: its
-stream fails on a loaded machine.
+tests/provider/test_pages.py runs the other blocks.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ ROOT = Path(__file__).parents[3]
 PAGES = [
     path
     for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-    if path.name != "spark.md" and any(step.on_spark for step in steps(path))
+    if any(step.on_spark for step in steps(path))
 ]
 MASTERS = re.compile(r"(?:127\.0\.0\.1|master\d):87\d\d(?:,master\d:87\d\d)*")
 

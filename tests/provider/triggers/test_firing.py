@@ -12,7 +12,7 @@ FURTHER = {"1:0": 28}
 
 
 def watch(min_lag: int = 1, max_wait: float | None = None) -> LagWatch:
-    return LagWatch(min_lag, max_wait, ring_again_after=300)
+    return LagWatch(min_lag, max_wait, fire_again_after=300)
 
 
 def test_fires_once_per_position_and_at_once_when_it_moves_and_lag_remains() -> None:
@@ -70,8 +70,8 @@ def test_no_backlog_is_stranded_by_lost_events(
     steps: list[tuple[int, bool, bool]], min_lag: int
 ) -> None:
     """Records arrive, events are lost or start a run, runs take all there is. When arrivals end and
-    events get through again, the backlog is taken within one `ring_again_after`."""
-    found = LagWatch(min_lag, max_wait=60, ring_again_after=300)
+    events get through again, the backlog is taken within one `fire_again_after`."""
+    found = LagWatch(min_lag, max_wait=60, fire_again_after=300)
     now, end, position = 0.0, 0, 0
 
     def look(*, heard: bool) -> None:
@@ -104,7 +104,7 @@ def test_pauses_double_up_to_a_minute_and_reset() -> None:
 
 
 def test_the_duration_of_lag_counts_over_events() -> None:
-    watch = LagWatch(min_lag=1, max_wait=None, ring_again_after=300)
+    watch = LagWatch(min_lag=1, max_wait=None, fire_again_after=300)
     assert watch.behind(0) == 0
     watch.reason(10, 5, {"1:0": 0})
     watch.note_event(10, {"1:0": 0})

@@ -61,7 +61,7 @@ class Watcher(TubeMQLagTrigger):
 
 
 def watcher(state: State, **arguments: Any) -> Watcher:
-    options = {"cluster": "test", "poll_interval": 1.0, "ring_again_after": 60.0} | arguments
+    options = {"cluster": "test", "poll_interval": 1.0, "fire_again_after": 60.0} | arguments
     found = Watcher(topic=TOPIC, group="lake", **options)
     found.kept = state
     return found

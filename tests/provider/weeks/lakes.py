@@ -1,7 +1,7 @@
 """Weeks in which the lake loses windows, and lake or progress come back older.
 
 All of it between runs: who restores a lake stops the tasks that write into it. What the lake has
-lost may be missing at the end, as a person may have removed it on purpose; but no run goes on
+lost may be missing at the end, as a person may have removed it on purpose; but no run continues
 after a lost window before its error's advice was followed.
 """
 

@@ -428,6 +428,7 @@ class Weeks(Oracle):
     def begin_epoch(self, flat: str, seen: str | None) -> None:
         self.epochs += 1
         begin = re.search(r"--begin '(\{.*?\})'", flat)
+        goes_after = re.search("continue after (?!the newest one)", flat) is not None
         self.say(f"-> epoch life{self.epochs} seen {seen} begin {begin and begin[1]}")
         for _, _, body in self.topic.alive():
             if self.stored[body]:
@@ -439,6 +440,6 @@ class Weeks(Oracle):
         self.ask(
             epochs.begin,
             name=f"life{self.epochs}",
-            begin=begin[1] if begin and "go on" in flat else "earliest",
+            begin=begin[1] if begin and goes_after else "earliest",
             seen=seen,
         )

@@ -4,7 +4,7 @@
 `TimeHistory` plays windows of time: any interval, in any order and several at once, over a resolver
 whose answers change with every late record, while partitions are added, unannounced or taken away
 and brokers die, come back or are decommissioned for good. At the end each follows the advice that
-errors give, and goes on until every record is in the sink once. What a decommissioned broker took
+errors give, and continues until every record is in the sink once. What a decommissioned broker took
 with it is lost; nothing of it may be there twice.
 """
 

@@ -223,7 +223,7 @@ class History:
             self._new_try(self.tasks[-1])
 
     def retry(self, which: int) -> None:
-        """Another try; one that still lives goes on as a zombie."""
+        """Another try; one that still lives continues as a zombie."""
         open_tasks = [task for task in self.tasks if not task.succeeded and task.tries < MAX_TRIES]
         if open_tasks:
             task = open_tasks[which % len(open_tasks)]

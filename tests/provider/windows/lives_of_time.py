@@ -331,7 +331,7 @@ class LostBoundaries(TimeHistory):
         self.live.clear()  # no task may run
         instant, book = parse_instant(found[1]), ScopeBook(self.book, self.world.scope)
         if not book.has(instant):
-            return True  # lost meanwhile: the command reports it, and another try goes on
+            return True  # lost meanwhile: the command reports it, and another try continues
         try:
             check_untouched(self.sink, self.world.scope, book, instant, [], option="--ended")
         except (ConfigError, BoundaryConflict) as exc:
@@ -369,7 +369,7 @@ class LostInAnyLife(LostBoundaries, TimeLives):
             super().lose_boundaries()
 
     def _begin_epoch(self) -> None:
-        """Only once no task runs: one that has lost what it knew of the life before would go on."""
+        """Only once no task runs: one that lost what it knew of the life before would continue."""
         if not self.nested:
             super()._begin_epoch()
 

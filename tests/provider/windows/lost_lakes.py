@@ -248,7 +248,7 @@ class LostLakes(History):
     # -- what errors say ------------------------------------------------------------------------
 
     def obey(self, which: int) -> None:
-        """Do what the newest error says, if it says how to go on."""
+        """Do what the newest error says, if it says how to continue."""
         if not self.told or self.stash is not None:
             return
         text = self.told.pop()

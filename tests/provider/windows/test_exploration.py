@@ -75,7 +75,7 @@ def test_long_histories(seed: int) -> None:
 
 
 def test_two_runs_stopped_anywhere() -> None:
-    """Run A stops at any point, run B at any point; then A goes on or is dead, asset state is
+    """Run A stops at any point, run B at any point; then A continues or is dead, asset state is
     wiped or not. All combinations."""
     points = _length_of_a_run()
     for a_stops in range(points):
@@ -140,7 +140,7 @@ def test_many_histories() -> None:
 
 
 class TakesOwnPlanForWritten(CursorRun):
-    """Mistake: after losing the race to publish, goes on with its own ends."""
+    """Mistake: after losing the race to publish, continues with its own ends."""
 
     def _adopt(self, plan: WindowPlan, marker: Marker) -> Iterator[str]:
         self._now.plan = plan

@@ -1,6 +1,6 @@
 """Claims over logs that are recreated: no record lost or doubled, and no claim that stays for ever.
 
-Where windows were claimed in a ledger that is gone, an error names it and how to go on.
+Where windows were claimed in a ledger that is gone, an error names it and how to continue.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def test_a_record_behind_the_position_does_not_stand_for_its_log() -> None:
 
 
 def test_a_hole_that_no_run_can_fill_ends_in_advice() -> None:
-    """Runs went on behind it for ever, green, and what the log of now had at its offsets was read
+    """Runs continued behind it for ever, green, and what the log of now had at its offsets was read
     by none."""
     explore.KINDS["lives of claims"](10654)
 

@@ -56,7 +56,7 @@ class LooksForThePositionOnly(ClaimedRun):
 
 
 class ForgetsWhatWasSet(CursorRun):
-    """Mistake: a position that a person has set is held against the sink like others."""
+    """Mistake: a position that a person has set is compared with the sink like others."""
 
     def _refuse_lost_windows(self) -> Iterator[str]:
         if self._now.position is not None:

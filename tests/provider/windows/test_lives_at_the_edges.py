@@ -173,8 +173,8 @@ def test_a_run_whose_event_alone_knows_the_logs_is_not_skipped(living: Living) -
 def test_a_partition_that_is_missing_when_its_log_begins_anew_is_read_from_the_beginning_later(
     living: Living,
 ) -> None:
-    """A topic that was recreated with fewer partitions, which got the others back: they went on in
-    the new log where they had been in the old one."""
+    """A topic that was recreated with fewer partitions, which got the others back: they continued
+    in     the new log where they had been in the old one."""
     living.log.partitions.append("1:1")
     for key in ("1:0", "1:1"):
         living.log.append(key, 5)

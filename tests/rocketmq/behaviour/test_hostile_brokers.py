@@ -175,7 +175,7 @@ def test_a_broker_that_answers_too_late_delays_records_and_repeats_none(shell: S
 
 
 def test_a_queue_that_is_no_longer_in_the_route_keeps_its_position(shell: Shell) -> None:
-    """Its topic was made smaller: the next member goes on there when it is made larger again."""
+    """Its topic was made smaller: the next member continues there when it is made larger again."""
     seldom = replace(FIRST, commit_ms=3_600_000, rebalance_ms=200)
     with EmbeddedRocketMQ(topics={"orders": 3}) as mq:
         settings = replace(mq.settings, route_period_ms=100)

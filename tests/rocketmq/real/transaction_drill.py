@@ -83,7 +83,7 @@ class Drill:
         self._chance = random.Random(32)
 
     def producer(self) -> subprocess.Popen[str]:
-        """Start a producer that goes on behind the last one."""
+        """Start a producer that continues after the last one."""
         server = address_text(self.site.settings.name_servers[0])
         words = [server, self.topic, str(max(self.tried, default=-1) + 1), str(self.count)]
         module = "tests.rocketmq.real.transaction_drill"

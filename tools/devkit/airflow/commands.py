@@ -1,7 +1,7 @@
 """`airflow` commands in forks of one process, which has imported Airflow.
 
-Starting `airflow` costs five seconds of a processor, a fork some milliseconds. Each command still has
-a separate process, with its own memory, connections and exit code.
+Starting `airflow` costs five seconds of a processor, a fork some milliseconds. Each command still
+has a separate process, with its own memory, connections and exit code.
 
     python -m tools.devkit.airflow.commands    reads a JSON list of words per line, answers per line
 """

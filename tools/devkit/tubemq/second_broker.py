@@ -137,7 +137,7 @@ class SecondBroker:
         self._online = False
 
     def restore(self) -> None:
-        """Put it on line and start it, from any state; no effect on a broker that serves.
+        """Put it online and start it, from any state; no effect on a broker that serves.
 
         Its topics are routed some 35 s later. Raises `GenuineFailed`.
         """

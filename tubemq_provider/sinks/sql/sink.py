@@ -371,7 +371,7 @@ class SqlSink(Sink):
                         f"table {self._target!r} has no schema in its name, and windows of group "
                         f"{plan.group!r} are in schema {schema!r}, which the search_path of this "
                         f"login does not lead to any more. Set it back (ALTER ROLE … SET "
-                        f"search_path), or go on with ?table={schema}.{self._name} and "
+                        f"search_path), or continue with ?table={schema}.{self._name} and "
                         f"identity={self.identity!r}",
                         subject="sink",
                     )

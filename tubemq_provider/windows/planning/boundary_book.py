@@ -695,7 +695,7 @@ def _too_late(
     return DataLoss(
         f"the boundary at {rfc3339(instant)} of topic {scope.topic!r} cannot be told any more, as "
         f"retention has removed what was before it:{lines}\nbegin at a later instant, or set "
-        f"gap_policy='skip' to go on without what is gone; it is then recorded as a gap",
+        f"gap_policy='skip' to continue without what is gone; it is then recorded as a gap",
         start=low,
         available=high,
     )

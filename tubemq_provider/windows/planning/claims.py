@@ -290,7 +290,7 @@ def _hole(reached: Position, following: WindowPlan, newest: WindowPlan) -> Windo
             f"{following.window_id} begins at {ends}, and what lies between cannot be told from "
             f"the sink: a position was set by hand, or the sink has windows of two ledgers. "
             f"Offsets between them that were never written can be written as explicit windows with "
-            f"on_other_scope='start_anew'; then go on behind the sink's newest window: "
+            f"on_other_scope='start_anew'; then continue after the sink's newest window: "
             f"{continue_command(newest, behind)}"
         )
     scope = following.scope_in("")

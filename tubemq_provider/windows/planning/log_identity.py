@@ -267,5 +267,5 @@ def _message(scope: WindowScope, keys: list[str], anchors: Anchors, seen: str) -
         f"topic {scope.topic!r} has other records than those that were read; it was recreated, or "
         f"a broker's disk was replaced or restored:{lines}\n{new_epoch_advice(scope, seen)}; in "
         f"cursor mode on_offset_regression='reset_to_end' (skip what is there) or 'reset_to_start' "
-        f"(read all of it, records may come twice) goes on as well"
+        f"(read all of it, records may come twice) continues as well"
     )

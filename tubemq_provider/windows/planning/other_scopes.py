@@ -189,7 +189,7 @@ def _refusal(sink: MarkedWindows, scope: WindowScope, other: WindowPlan) -> str:
         differences.append(f"cluster {other.cluster!r} (this run: {scope.cluster!r})")
         hints.append(
             f"if it is the same cluster under a new name, set cluster={other.cluster!r} in the "
-            f"connection and the task to go on there"
+            f"connection and the task to continue there"
         )
     if other.group != scope.group:
         differences.append(f"group {other.group!r} (this run: {scope.group!r})")
@@ -205,7 +205,7 @@ def _refusal(sink: MarkedWindows, scope: WindowScope, other: WindowPlan) -> str:
     if other.scope_hash == scope.scope_hash:
         differences.append("not of its cursor")
         hints.append(
-            "go on in mode='time', or let the cursor begin where those windows end "
+            "continue in mode='time', or let the cursor begin where those windows end "
             "(initial_position as offsets, with on_other_scope='start_anew')"
         )
     if not differences:

@@ -77,7 +77,7 @@ def lost_starts(
         first = next(iter(gaps))
         raise DataLoss(
             f"retention has removed data of topic {topic!r} before it was read:{lines}\n"
-            f"set gap_policy='skip' to go on without it; the lost ranges are then recorded",
+            f"set gap_policy='skip' to continue without it; the lost ranges are then recorded",
             start=gaps[first][0][0],
             available=begin[first],
         )
@@ -147,5 +147,5 @@ def truncated(
         f"topic {scope.topic!r} has less data than was read already; a broker lost records or the "
         f"topic was recreated:{lines}\n"
         f"set on_offset_regression='reset_to_end' (skip what is there) or 'reset_to_start' (read "
-        f"all of it, records may come twice) to go on; {new_epoch_advice(scope, seen)}"
+        f"all of it, records may come twice) to continue; {new_epoch_advice(scope, seen)}"
     )

@@ -128,7 +128,7 @@ class RunProgress:
             raise MarkerConflict(
                 f"the cursor was set by hand after window {cursor.seq}, but windows up to "
                 f"{self.announced} were accepted since; set the offsets again, or remove the "
-                f"cursor to go on after window {self.announced}"
+                f"cursor to continue after window {self.announced}"
             )
         self.proven[cursor.seq] = cursor.position.next
 
@@ -299,7 +299,7 @@ def windows_lost(
     if newest is not None and begin is not None:
         return SinkHistoryLost(
             f"{text}  - If progress is older than the sink (a restored metadata database), or "
-            f"older windows were removed on purpose: go on behind {newest_id}: "
+            f"older windows were removed on purpose: continue after {newest_id}: "
             f"{continue_command(newest.plan, begin)}"
         )
     command = f"airflow tubemq offsets set {quote(scope.asset)} --offsets"
@@ -311,8 +311,8 @@ def windows_lost(
     else:
         again = f"{epoch_command(scope)} --begin '<where its first window began>'"
     return SinkHistoryLost(
-        f"{text}  - If windows were removed on purpose (retention, a bucket that was emptied), go "
-        f"on without them: {command} '{json.dumps(dict(position.next))}'\n"
+        f"{text}  - If windows were removed on purpose (retention, a bucket that was emptied), "
+        f"continue without them: {command} '{json.dumps(dict(position.next))}'\n"
         f"  - To read again what is lost, as far as the topic has it: {again}\n"
         f"With offset_store='events' offsets are set by TubeMQOffsetsOperator(action='set', "
         f"to=<these offsets>, offset_store='events'); in Dagster begin an epoch at them with the "
@@ -339,7 +339,7 @@ def claimed_windows_lost(
         f"longer has them. Nothing was read.\n"
         f"  - If the sink was restored from an older copy, is not mounted, or another one is at "
         f"its place: bring back the one that has the windows, and run the task again.\n"
-        f"  - If they were removed on purpose, go on behind all windows that are published or "
+        f"  - If they were removed on purpose, continue after all windows that are published or "
         f"claimed: {epoch_command(scope)} --begin '{json.dumps(dict(begin))}'. What is missing "
         f"before that, claimed windows among it, is in no window then{rest}: write it as an "
         f"explicit window with on_other_scope='start_anew'"
@@ -479,8 +479,8 @@ def _way_on(plan: WindowPlan, position: Position) -> str:
     # A set position has to name all partitions of the position before it.
     return (
         f"that window is from before the position had all of its partitions, so none can be set "
-        f"that leads to it; go on where the position is, and read again what that window has from "
-        f"there: {continue_command(plan, position.next)}"
+        f"that leads to it; continue where the position is, and read again what that window has "
+        f"from there: {continue_command(plan, position.next)}"
     )
 
 

@@ -226,7 +226,7 @@ class ClaimedRun(CursorRun):
                 f"window {first.window_id} but not the first one. If those before it were claimed "
                 f"and never written, write their offsets, up to {first.bases}, as an explicit "
                 f"window with on_other_scope='start_anew'. Then, or if they were there and were "
-                f"removed, go on behind the last one: {continue_command(last, begin)}"
+                f"removed, continue after the last one: {continue_command(last, begin)}"
             )
         return Position(0, first.bases, first.anchors_at_start)
 

@@ -254,7 +254,7 @@ class CursorRun(WindowRun):
             f"{cursor_window_id(reached + 1, self._scope.scope_hash)}; beginning again could store "
             f"records twice. If a window between was claimed in a ledger and never written, only "
             f"runs with offset_store='ledger' can finish it. If all of them were there and were "
-            f"removed, go on behind the last one: "
+            f"removed, continue after the last one: "
             f"{continue_command(last.plan, begin) if last else 'look again, it was there'}"
         )
 

@@ -152,7 +152,7 @@ class KafkaReader(AbstractContextManager["KafkaReader"]):
     def read(self, range_: KafkaRange) -> Iterator[Batch]:
         """Yield the committed records of the range, in the order of their offsets.
 
-        The range is done once the log is seen to go on, or to end, at its end or beyond.
+        The range is done once the log is seen to continue, or to end, at its end or beyond.
         """
         if range_.start >= range_.end:
             return

@@ -1,7 +1,7 @@
 """A world in which a real run takes the actions of the model in `models/`, and says what it sees.
 
-An action is a JSON object as the model writes it. `Player.act` does it; a step of a try goes on to
-its next step point at which something was read or written. `Player.seen` is what stores and sink
+An action is a JSON object as the model writes it. `Player.act` does it; a step of a try continues
+to its next step point at which something was read or written. `Player.seen` is what stores and sink
 have, in the words of the model.
 """
 
@@ -337,7 +337,7 @@ class Player:
         self.tries.clear()
 
     def alone(self) -> None:
-        """Every try is dead; undisturbed runs go on until one finds nothing, or an error that no
+        """Every try is dead; undisturbed runs continue until one finds nothing, or an error that no
         policy answers."""
         self.tries.clear()
         skips = False

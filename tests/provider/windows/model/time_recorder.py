@@ -1,6 +1,6 @@
 """Random histories of the real run of windows of time, recorded for the model to judge.
 
-A step of a try goes on to the next point that the model knows: planned, marker read, written,
+A step of a try continues to the next point that the model knows: planned, marker read, written,
 boundaries compared, published, done. Where a boundary is fixed, the steps are finer: before a run
 writes its turn, other tries may take steps.
 """

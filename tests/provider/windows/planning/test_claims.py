@@ -295,7 +295,7 @@ def test_a_claim_that_is_known_stands_for_its_hole() -> None:
 
 
 def test_a_claim_that_the_window_behind_it_was_not_planned_on_stands_for_no_hole() -> None:
-    """It is of a ledger that was restored: the sink goes on from another window of its number."""
+    """It is of a ledger that was restored: the sink continues from another window of its number."""
     claim = Claim(window(2, 1, 9), "me", "")
     (hole,) = rebuilt(Position(1, {"1:0": 28}), [window(3, 4, 6)], [claim]).in_order()
     assert hole.plan.ranges == {"1:0": (28, 112)}

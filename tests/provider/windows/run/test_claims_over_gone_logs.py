@@ -1,4 +1,4 @@
-"""Claims whose logs are others by now: each ends in an error that leads on, or goes on exactly."""
+"""Claims whose logs are others by now: each ends in an error that leads on or continues exactly."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def test_an_epoch_over_a_hole_of_logs_that_are_gone_begins_as_if_there_was_none(
 
 
 def test_a_lost_ledger_over_logs_that_are_gone_says_so() -> None:
-    """It said to go on at offsets of the old logs, where the new ones may be longer."""
+    """It said to continue at offsets of the old logs, where the new ones may be longer."""
     group = Group()
     group.dies("lost")
     group.log.append("1:0")
