@@ -10,24 +10,19 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any, Final
+from typing import Any
 
 from tubemq_client import errors
 from tubemq_client.terminal import visible
 from tubemq_provider.cli._show import command, people, say
 from tubemq_provider.cli._sinks import sink_of
+from tubemq_provider.extensions import plugin_of
+from tubemq_provider.hooks.by_kind import hook_class
 from tubemq_provider.ingest.routes import parse_routes
 from tubemq_provider.sinks.read import published_windows
 from tubemq_provider.sinks.routed import Route, RouteSet, failed_tables
 from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.protocols import Marker, Sink
-from tubemq_provider.windows.spaces import FIRST_SOURCE
-
-_OPERATORS: Final = {
-    FIRST_SOURCE: "TubeMQWindowIngestOperator",
-    "rocketmq": "RocketMQWindowIngestOperator",
-}
-"""Operators of windows of given offsets by kind of source."""
 
 
 @command
@@ -170,10 +165,17 @@ def _follows(last: WindowPlan, plan: WindowPlan) -> bool:
     return same and plan.continues(last.ends)
 
 
+def _operator(kind: str) -> str:
+    """Return how a call of the operator of windows begins, for a kind of source."""
+    hook: Any = hook_class(kind)
+    if plugin_of("source", kind).own:
+        return f"{hook.__name__.removesuffix('Hook')}WindowIngestOperator("
+    return f"TubeMQWindowIngestOperator(\n    source={kind!r},"
+
+
 def _advice(span: _Span, routes: RouteSet, sink: str) -> str:
     plan, pattern = span.plans[0], span.route.pattern
     starts, ends = span.ranges
-    operator = _OPERATORS.get(plan.source, _OPERATORS[FIRST_SOURCE])
     filters = f" filters={list(plan.filters)!r}," if plan.filters else ""
     members = {"name": "fill", "by": routes.by, "format": routes.format, "unrouted": "ignore"}
     given = ", ".join(f'"{name}": {json.dumps(text)}' for name, text in members.items() if text)
@@ -187,7 +189,7 @@ def _advice(span: _Span, routes: RouteSet, sink: str) -> str:
     return f"""
 To fill them, run once, with the member {pattern!r} of your routes in 'tables':
 {other}
-{operator}(
+{_operator(plan.source)}
     task_id="fill", topic={plan.topic!r}, group={plan.group + "_fill"!r},
     cluster={plan.cluster!r}, sink={sink.rstrip("/") + "_fill"!r}, engine="inline",{filters}
     starting_offsets={json.dumps({plan.topic: starts})},
