@@ -21,6 +21,7 @@ def _tasks(operator: str, arguments: str) -> str:
 
 
 _OURS = "topic='orders', group='lake', sink='/lake'"
+_DIFFERENT = "topic=f'orders{i}', group='lake', sink=f'/lake/{i}'"
 ROWS = (
     ("", "from tubemq_provider.get_provider_info import get_provider_info; get_provider_info()"),
     (_SDK, "import tubemq_provider.operators.ingest"),
@@ -29,6 +30,7 @@ ROWS = (
     (_SDK, "import tubemq_provider.queues.tubemq"),
     (f"{_SDK}; {_INGEST}", _tasks("BaseOperator", "")),
     (f"{_SDK}; {_INGEST}", _tasks("TubeMQCursorIngestOperator", _OURS)),
+    (f"{_SDK}; {_INGEST}", _tasks("TubeMQCursorIngestOperator", _DIFFERENT)),
     (
         f"{_SDK}; {_INGEST}",
         _tasks(
