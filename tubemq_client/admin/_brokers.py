@@ -1,6 +1,6 @@
 """Brokers and masters over HTTP: configuration, run status, and the switches of a broker.
 
-Conversations. Changes reach clients with their heartbeats: a broker taken off line keeps its
+Conversations. Changes reach clients with their heartbeats: a broker taken offline keeps its
 records, and its partitions come back with it. Nothing here handles topics or groups.
 """
 
@@ -58,7 +58,7 @@ def broker_urls(web: Web) -> Conversation[dict[int, str]]:
 
 
 def online_broker_urls(web: Web) -> Conversation[dict[int, str]]:
-    """Return `broker_urls` without drafts and brokers that are off line, which often do not
+    """Return `broker_urls` without drafts and brokers that are offline, which often do not
     answer."""
     infos = yield from brokers(web)
     return {b.broker_id: b.web_url for b in infos if b.manage_status not in ("draft", "offline")}
@@ -171,7 +171,7 @@ def release_brokers(web: Web, broker_ids: Sequence[int], reason: str = "") -> Co
 def delete_brokers(
     web: Web, broker_ids: Sequence[int], *, with_topics: bool = False
 ) -> Conversation[None]:
-    """Delete brokers that are drafts or off line (`errors.AdminError` 406 otherwise).
+    """Delete brokers that are drafts or offline (`errors.AdminError` 406 otherwise).
 
     Only `with_topics` deletes one that still has topics (404 otherwise), after closing them there;
     a broker always has the system's own. Files on their machines stay.

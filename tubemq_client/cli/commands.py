@@ -75,7 +75,7 @@ COMMANDS: Final = {
     ),
     "topics": CommandEntry("topics", "topics", "List, show, create, modify and delete topics."),
     "brokers": CommandEntry(
-        "topics", "brokers", "List brokers, take them on and off line, reload them."
+        "topics", "brokers", "List brokers, take them on and offline, reload them."
     ),
     "groups": CommandEntry(
         "groups", "groups", "List groups, show members, set permissions and rate limits."

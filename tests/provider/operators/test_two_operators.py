@@ -334,7 +334,7 @@ def test_a_task_that_is_cleared_without_its_run_rewrites_its_window(
     ],
 )
 def test_an_argument_that_beginners_try_has_a_hint(
-    kind: type, arguments: dict[str, Any], said: str
+    kind: Any, arguments: dict[str, Any], said: str
 ) -> None:
     names = {name: NAMES[name] for name in ("task_id", "topic", "group")}
     with DAG("hints", schedule=None), pytest.raises(TypeError) as caught:

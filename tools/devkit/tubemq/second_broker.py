@@ -129,7 +129,7 @@ class SecondBroker:
         self._signal(signal.SIGCONT)
 
     def decommission(self) -> None:
-        """Take the broker off line at the master: topics on it are no longer announced, at once.
+        """Take the broker offline at the master: topics on it are no longer announced, at once.
 
         The system's own topic is still announced, even of a dead one. Its configuration stays.
         """
