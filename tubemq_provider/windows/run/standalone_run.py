@@ -135,12 +135,16 @@ class StandaloneRun(WindowRun):
         if not left and not self._cleared:
             raise time_windows_lost(self._scope, newest, self._sink.identity)
         if not again:
-            # The sink knows the number of a window that a restore has taken away.
-            way = "reads the same offsets again" if marker is None else "tells how to go on"
+            # A table that was restored has the markers of windows that it lost.
+            way = (
+                "reads the same offsets again. 'airflow tubemq windows coverage --sink …' shows "
+                "which windows are missing"
+                if marker is None
+                else "tells how to go on. The table was restored, and other windows may be missing"
+            )
             self._now.warnings.append(
                 f"window {newest} was accepted and is not in {self._sink.identity} any more. If it "
-                f"was not removed on purpose, clear its task: it {way}. "
-                f"'airflow tubemq windows coverage --sink …' shows which windows are missing"
+                f"was not removed on purpose, clear its task: it {way}"
             )
 
     def _accepted_meanwhile(self, plan: WindowPlan) -> WindowPlan | None:
