@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any, Final
+from typing import Any
 
 from tubemq_client import errors
 from tubemq_client.terminal import visible
@@ -22,12 +22,6 @@ from tubemq_provider.sinks.routed import Route, RouteSet, failed_tables
 from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.protocols import Marker, Sink
 from tubemq_provider.windows.spaces import FIRST_SOURCE
-
-_OPERATORS: Final = {
-    FIRST_SOURCE: "TubeMQWindowIngestOperator",
-    "rocketmq": "RocketMQWindowIngestOperator",
-}
-"""Operators of windows of given offsets by kind of source."""
 
 
 @command
@@ -173,7 +167,9 @@ def _follows(last: WindowPlan, plan: WindowPlan) -> bool:
 def _advice(span: _Span, routes: RouteSet, sink: str) -> str:
     plan, pattern = span.plans[0], span.route.pattern
     starts, ends = span.ranges
-    operator = _OPERATORS.get(plan.source, _OPERATORS[FIRST_SOURCE])
+    operator = "TubeMQWindowIngestOperator"
+    if plan.source != FIRST_SOURCE:
+        operator = f"# the operator for windows of offsets of {plan.source}\n…WindowIngestOperator"
     filters = f" filters={list(plan.filters)!r}," if plan.filters else ""
     members = {"name": "fill", "by": routes.by, "format": routes.format, "unrouted": "ignore"}
     given = ", ".join(f'"{name}": {json.dumps(text)}' for name, text in members.items() if text)
