@@ -18,6 +18,7 @@ import os
 import platform
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tarfile
@@ -248,12 +249,16 @@ class _Failed(Exception):
 
 def _run(command: Sequence[str], limit_s: float, **options: Any) -> None:
     options.setdefault("cwd", FOLDER)
-    try:
-        done = subprocess.run(command, check=False, timeout=limit_s, **options).returncode
-    except subprocess.TimeoutExpired:
-        raise _Failed(f"not done after {limit_s:.0f} s: {' '.join(command)[:200]}") from None
-    if done:
-        raise _Failed(f"failed: {' '.join(command)[:200]}")
+    shown = " ".join(command)[:200]
+    with subprocess.Popen(command, start_new_session=True, **options) as process:
+        try:
+            code = process.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            # With what it has started, such as the servers of the demo.
+            os.killpg(process.pid, signal.SIGKILL)
+            raise _Failed(f"not done after {limit_s:.0f} s: {shown}") from None
+    if code:
+        raise _Failed(f"failed: {shown}")
 
 
 def _part(name: str, work: Callable[[], object]) -> list[str]:
