@@ -593,7 +593,7 @@ def test_an_hour_that_a_restore_took_away_is_not_taken_for_written(
     start, end = (json.loads(text)[TOPIC] for text in given)
     assert hours.write(start, end).total == 20
     assert hours.values() == whole
-    assert any("tells how to go on" in text for text in hours.run(1).warnings)
+    assert any("says how to continue" in text for text in hours.run(1).warnings)
 
 
 def test_an_hour_of_a_table_that_was_dropped_is_not_taken_for_written(tmp_path: Path) -> None:

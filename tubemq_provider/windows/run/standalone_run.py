@@ -140,7 +140,7 @@ class StandaloneRun(WindowRun):
                 "reads the same offsets again. 'airflow tubemq windows coverage --sink …' shows "
                 "which windows are missing"
                 if marker is None
-                else "tells how to go on. The table was restored, and other windows may be missing"
+                else "says how to continue. The table was restored: more windows may be missing"
             )
             self._now.warnings.append(
                 f"window {newest} was accepted and is not in {self._sink.identity} any more. If it "
