@@ -248,7 +248,6 @@ impl Actor<'_> {
                 let cursor = self.state.progress.cursor;
                 let plan = self.me().plan.expect("it is written");
                 self.me().seen = false;
-                self.me().again = Some(cursor);
                 if cursor.is_some_and(|c| c.seq >= plan.seq) {
                     self.me().pc = Pc::MarkerReadAgain;
                 } else {
@@ -292,19 +291,15 @@ impl Actor<'_> {
                         }
                     }
                 }
-                if self.rules.claims {
-                    return self.to(Pc::Claimed(Step::Completed), "publish: tidied");
-                }
-                match self.me().again.take() {
-                    Some(cursor) => self.advance_from(cursor),
-                    None => self.me().pc = Pc::AdvanceCursorRead,
-                }
-                "publish: tidied"
+                let next = if self.rules.claims { Pc::Claimed(Step::Completed) } else { Pc::AdvanceCursorRead };
+                self.to(next, "publish: tidied")
             }
             Pc::AdvanceCursorRead => {
                 let cursor = self.state.progress.cursor;
-                self.advance_from(cursor);
-                "advance: cursor read"
+                // A run without compare-and-set goes by what it read: see `Broken::CursorWentBack`.
+                self.me().highest = cursor.map_or(0, |c| c.seq);
+                let next = if self.may_advance(cursor) { Pc::CursorStored } else { Pc::Emitted };
+                self.to(next, "advance: cursor read")
             }
             Pc::CursorStored => self.cursor_stored(),
             Pc::Emitted => self.to(Pc::Done, "commit_event: event emitted"),
@@ -678,7 +673,6 @@ impl Actor<'_> {
         let overwrites = self.rules.is(M::MarkerNotChecked) || self.rules.is(M::PublishOverwrites);
         if let Some(found) = self.state.marker(plan.seq).filter(|_| !overwrites) {
             self.me().own = Some(found);
-            self.me().again = None;
             return self.to(Pc::StagingDiscarded, "publish: published");
         }
         if me.place == Place::Removed && !overwrites {
@@ -756,12 +750,6 @@ impl Actor<'_> {
     }
 
     // 6 advance
-
-    /// A run without compare-and-set goes by what it read: see `Broken::CursorWentBack`.
-    fn advance_from(&mut self, cursor: Option<Position>) {
-        self.me().highest = cursor.map_or(0, |c| c.seq);
-        self.me().pc = if self.may_advance(cursor) { Pc::CursorStored } else { Pc::Emitted };
-    }
 
     fn may_advance(&mut self, cursor: Option<Position>) -> bool {
         let (plan, position) = (self.me().plan.expect("a window is taken"), self.position());

@@ -174,9 +174,6 @@ pub struct Try {
     pub superseded: bool,
     pub cursor_missing: bool,
     pub cursor: Option<Position>,
-    /// The cursor as read again before publishing; none if this try has not read it then, or has
-    /// not published the window itself.
-    pub again: Option<Option<Position>>,
     pub position: Option<Position>,
     /// Next starts by number, at each point of the chain that this try has seen.
     pub proven: [Option<Next>; WINDOWS],
@@ -213,7 +210,6 @@ impl Try {
             superseded: false,
             cursor_missing: false,
             cursor: None,
-            again: None,
             position: None,
             proven: [None; WINDOWS],
             listed: None,
@@ -254,7 +250,7 @@ pub struct Task {
 /// What must never be, found while an action was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Broken {
-    /// A run has stored a cursor below the one that it had read last. (A slow run may put an
+    /// A run has stored a cursor below the one that it had read just before. (A slow run may put an
     /// older one in the place of one that was stored between the two: later runs go along the
     /// markers from there.)
     CursorWentBack,

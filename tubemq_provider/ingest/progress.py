@@ -213,12 +213,11 @@ class ProgressLogger:
             _number(counts.corrupt),
             f", {self.bad_records}" if counts.corrupt else "",
         )
-        if self._shown:
-            self._progress(plan, "done", read=sum(read.values()))
+        self._progress(plan, "done", read=sum(read.values()))
 
     def _show(self, plan: WindowPlan, now: float) -> None:
-        """Show a window that has been read for long enough, once. Others would be gone before
-        anybody saw them."""
+        """Show that a window is read, once it has been for long enough. Of a shorter one only the
+        end is shown."""
         if not self._shown and now - self._began >= SHOWN_AFTER_S:
             self._progress(plan, read=0)
 

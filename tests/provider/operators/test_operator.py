@@ -384,14 +384,15 @@ class TestJob:
             )
             assert execute(task, context)["total"] == 8
             accept(context, kept)
-        # The ledger is asked with each look at the cursor: at first, and before the publication.
+        # The ledger is asked with each look: at the beginning, before the publication, after it.
         assert Counter(requests) == {
-            "get tubemq-ledger": 2,
-            "get cursor": 2,
+            "get tubemq-ledger": 3,
+            "get cursor": 3,
             "get win": 1,
             "set win": 1,
             "set plan": 1,
             "set cursor": 1,
+            "set progress": 1,
         }
         assert len(inlet.requests) == 1
 

@@ -131,7 +131,7 @@ def test_rows_and_quarantine_together_are_the_window(
         assert {json.loads(row["data"])["name"] for row in kept} == {
             f"n{number}" for number in range(0, 200, BAD)
         }
-        assert all("from number to string" in row["reason"] for row in kept)
+        assert all("has the JSON type string, and needs number" in row["reason"] for row in kept)
         assert len(kept) == 200 - len(sound)
 
 

@@ -212,7 +212,7 @@ def test_two_tries_of_one_name_get_two_places(sink: ParquetSink) -> None:
 
 @pytest.mark.parametrize("root", ["s3://bucket/x", "gs://bucket/x", "abfss://c@a/x", "hdfs://n/x"])
 def test_places_without_an_atomic_rename_are_refused_with_a_hint(root: str) -> None:
-    with pytest.raises(ConfigError, match="local or mounted path"):
+    with pytest.raises(ConfigError, match="local or mounted directory"):
         ParquetSink(root)
 
 

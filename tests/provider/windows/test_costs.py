@@ -33,7 +33,7 @@ from tubemq_provider.windows.run.cursor_run import CursorRun
 from tubemq_provider.windows.run.kinds import window_run
 
 SECOND_WINDOW = {
-    "load_cursor": 2,
+    "load_cursor": 3,
     "newest_position": 1,
     "load_task_plan": 1,
     "load_plan": 1,

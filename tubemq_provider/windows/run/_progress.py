@@ -75,8 +75,6 @@ class RunProgress:
     - `noted`: claimed windows of ended runs that this run found published.
     - `seen`: markers of published windows that this run has read, by id.
     - `listed`: numbers of all cursor windows in the sink, if the run has listed them.
-    - `cursor_again`: the cursor, or None without one, as read before publishing, and when; None
-      until then.
     - `unwritten`: id of the window after the position, if the sink had no marker of it.
     """
 
@@ -100,7 +98,6 @@ class RunProgress:
     noted: list[str] = field(default_factory=list)
     seen: dict[str, Marker] = field(default_factory=dict)
     listed: set[int] | None = None
-    cursor_again: tuple[Cursor | None, datetime] | None = None
     unwritten: str | None = None
     warnings: list[str] = field(default_factory=list)
 

@@ -46,9 +46,6 @@ markers keep every plan."""
 _FEW: Final = 100
 """Windows in a sink up to which a listing costs no more than one marker query."""
 
-_FRESH: Final = timedelta(seconds=2)
-"""Age up to which a cursor that was read is used instead of reading it again."""
-
 _RECENTLY: Final = timedelta(minutes=10)
 """Age below which a cursor cannot come from a restored backup."""
 
@@ -372,7 +369,6 @@ class CursorRun(WindowRun):
             # Others may have begun since this group's first window was planned.
             yield from self._refuse_other_scopes()
         cursor = self._read_cursor()
-        self._now.cursor_again = cursor, self._clock()
         yield "cursor read again"
         if cursor is None or cursor.seq < (plan.seq or 0):
             # The sink may have gone back to an older copy while this run was reading.
@@ -396,18 +392,14 @@ class CursorRun(WindowRun):
     def _advance(self) -> Iterator[str]:
         """Move the cursor forward, never back, and only along the proven chain.
 
-        A run that has published its window at once uses the cursor that it read just before. If
-        another run has moved it in these two seconds, the cursor goes back, and later runs go along
-        the markers. After a slow publication it is read: a position set by hand has to stay.
+        It is read for this: a position or an epoch that was set by hand while the window was
+        published has to stay.
         """
         now = self._now
         if now.plan is None:
             return
-        if now.ended is not None and now.cursor_again and self._is_fresh(now.cursor_again[1]):
-            cursor = now.cursor_again[0]
-        else:
-            cursor = self._read_cursor()
-            yield "cursor read"
+        cursor = self._read_cursor()
+        yield "cursor read"
         if not now.may_advance(cursor):
             return
         self._store_cursor(cursor)
@@ -416,9 +408,6 @@ class CursorRun(WindowRun):
         if old > 0:
             self._store.forget_plan(cursor_window_id(old, self._scope.scope_hash))
             yield "old plan forgotten"
-
-    def _is_fresh(self, read_at: datetime) -> bool:
-        return abs(self._clock() - read_at) <= _FRESH
 
     def _store_cursor(self, before: Cursor | None) -> None:
         """Store the position as the cursor, replacing `before`."""

@@ -121,9 +121,8 @@ class CursorRewinds(CursorRun):
         plan = self._now.plan
         if plan is None:
             return
-        if self._now.ended is None or not self._now.cursor_again:
-            self._read_cursor()
-            yield "cursor read"
+        self._read_cursor()
+        yield "cursor read"
         cursor = Cursor(Position(plan.seq or 0, plan.ends), 1, self._store.writer, ())
         self._store.store_cursor(cursor.to_document(self._scope, self._clock()))
         yield "cursor stored"

@@ -101,7 +101,7 @@ CHANGES: dict[str, Callable[[Trace], None]] = {
     "marker check left out": lambda trace: _left_out(trace, "check_marker: marker read"),
     "plan stored after the task's": lambda trace: _swapped(trace, "plan: plan stored"),
     "second look left out": lambda trace: _left_out(trace, "publish: cursor read again"),
-    "cursor stored before it is read": lambda trace: _swapped(trace, "publish: cursor read again"),
+    "cursor stored before it is read": lambda trace: _swapped(trace, "advance: cursor read"),
     "a record is not in the window": _record_gone,
     "a record is there twice": _record_twice,
     "the window ends elsewhere": _another_end,

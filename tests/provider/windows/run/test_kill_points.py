@@ -65,7 +65,7 @@ INSIDE: dict[str, list[str]] = {
         "published",
         "tidied",
     ],
-    "advance": ["cursor stored"],
+    "advance": ["cursor read", "cursor stored"],
     "commit_event": ["event emitted"],
     "mirror": ["mirrored"],
 }
