@@ -86,7 +86,7 @@ def test_committing_moves_the_position_that_the_broker_keeps(
 def test_a_member_of_a_group_is_opened_from_a_connection(hook: TubeMQHook) -> None:
     produce(hook, 3)
     with hook.consumer({TOPIC: ()}, "crew") as member:
-        batch = member.receive(20_000)
+        batch = member.receive(60_000)
         assert batch is not None
         assert [message.body for message in batch.messages()]
         member.confirm(batch)
