@@ -29,6 +29,7 @@ from tubemq_provider.extensions import call, plugin_of
 from tubemq_provider.files.durable import read_document
 from tubemq_provider.ingest.validation import ClusterAlias
 from tubemq_provider.offsets.file import CLAIMS_FILE, CURSOR_FILE, FileOffsetStore
+from tubemq_provider.offsets.registry import StoreName
 from tubemq_provider.sources.base import Source
 from tubemq_provider.sources.registry import config_of, open_source
 from tubemq_provider.sources.rocketmq.source import RocketMQSource
@@ -40,14 +41,8 @@ from tubemq_provider.windows.spaces import FIRST_SOURCE, Ends
 _FOREIGN: Final = re.compile(r"[^\w.-]")
 
 
-def _of_plugin(word: str | None) -> str | None:
-    if word is None:
-        return None
-    try:
-        plugin = plugin_of("offset_store", word)
-    except ConfigError as exc:
-        raise ValueError("; ".join(exc.problems)) from None
-    if plugin.own:
+def _of_plugin(word: str) -> str:
+    if plugin_of("offset_store", word).own:
         raise ValueError(f"{word!r} stores progress in Airflow; leave it out to use offsets_dir")
     return word
 
@@ -66,7 +61,7 @@ class SourceResource(dg.ConfigurableResource):  # type: ignore[type-arg]
     cluster: ClusterAlias = Field(
         description="alias of the cluster in window ids; never change it for a group"
     )
-    offset_store: Annotated[str | None, AfterValidator(_of_plugin)] = Field(
+    offset_store: Annotated[StoreName, AfterValidator(_of_plugin)] | None = Field(
         None, description="offset store of a plug-in that has the progress, by its word"
     )
 

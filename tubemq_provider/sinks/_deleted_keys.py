@@ -23,7 +23,7 @@ from tubemq_provider.windows.following import OP, Following
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["DeletedKeys", "refuse_equal", "refuse_moved", "unclear"]
+__all__ = ["DeletedKeys", "refuse_unclear", "unclear"]
 
 _MOST_FILES: Final = 32
 _ATTEMPTS: Final = 5
@@ -48,6 +48,11 @@ class DeletedKeys:
         self._columns = following.of_deleted
         self._most = most
 
+    @property
+    def columns(self) -> list[str]:
+        """Columns of changes that `note` looks at."""
+        return [*self._columns, OP]
+
     def note(self, window_id: str, changes: pa.Table) -> None:
         """Note the keys that a window deletes. Raises `ChangeOrderUnclear` if nothing says whether
         one of its changes is older than an earlier delete of the key."""
@@ -57,7 +62,7 @@ class DeletedKeys:
         deleted = changes.filter(pc.equal(changes.column(OP), "d")).select(self._columns)
         if deleted.num_rows:
             self._storage.create_file(f"{self._root}/{window_id}.arrow", _bytes_of(deleted))
-        if len(list(self._names())) > _MOST_FILES:
+        if len(self._names()[0]) > _MOST_FILES:
             self._compact(deleted.schema)
 
     def current(self, changes: pa.Table) -> pa.Table:
@@ -68,29 +73,24 @@ class DeletedKeys:
         if not changes.num_rows:
             return changes
         mine = changes.select(self._columns)
-        if self._version is None:
-            known, _ = self._known()
-            if known is not None:
-                refuse_moved(known, mine, self._key)
-            return changes
-        least = pc.min(mine.column(self._version))
-        self._refuse_forgotten(least)
+        least = None if self._version is None else pc.min(mine.column(self._version))
         known, _ = self._known(least)
         if known is None or not known.num_rows:
             return changes
         known = known.cast(mine.schema)
-        refuse_equal(known, mine, self._key, self._version)
+        refuse_unclear(known, mine, self._key, self._version)
+        if self._version is None:
+            return changes
         places = mine.append_column(_AT, pa.array(range(mine.num_rows), pa.int64()))
         pairs = known.join(places, self._key, join_type="inner", right_suffix=_NOW)
         older = pc.less(pairs.column(f"{self._version}{_NOW}"), pairs.column(self._version))
         dropped = pairs.filter(older).column(_AT).combine_chunks()
         return changes.filter(pc.invert(pc.is_in(places.column(_AT), value_set=dropped)))
 
-    def _refuse_forgotten(self, least: Any) -> None:
+    def _refuse_forgotten(self, names: list[str], least: Any) -> None:
         """Raise `ChangeOrderUnclear` if a change may be older than a forgotten delete."""
         import pyarrow.compute as pc
 
-        names = [name for name in self._all_names() if _is_forgotten(name)]
         for table in self._tables(names):
             newest = pc.max(table.column(self._version))
             if pc.less_equal(least, newest.cast(least.type)).as_py():
@@ -102,7 +102,6 @@ class DeletedKeys:
 
     def _compact(self, schema: pa.Schema) -> None:
         """Replace all files by one."""
-
         known, names = self._known()
         if known is None:
             return
@@ -137,12 +136,14 @@ class DeletedKeys:
     def _known(self, least: Any = None) -> tuple[pa.Table | None, list[str]]:
         """Return what was noted, with `least` only of this version or newer, and the names of its
         files. Another try may replace several files by one meanwhile, after that has all that they
-        had."""
+        had. Raises `ChangeOrderUnclear` if `least` may be older than what is noted no more."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
         for _ in range(_ATTEMPTS):
-            names = list(self._names())
+            names, forgotten = self._names()
+            if least is not None:
+                self._refuse_forgotten(forgotten, least)
             tables = []
             for table in self._tables(names):
                 newer = table
@@ -154,11 +155,12 @@ class DeletedKeys:
                 break
         return (pa.concat_tables(tables) if tables else None), names
 
-    def _all_names(self) -> list[str]:
-        return list(self._storage.names(self._root))
-
-    def _names(self) -> Iterator[str]:
-        yield from (name for name in self._all_names() if not _is_forgotten(name))
+    def _names(self) -> tuple[list[str], list[str]]:
+        """Return the files of keys, and those of what is noted no more, by one listing: the second
+        are there before the first are replaced."""
+        names = list(self._storage.names(self._root))
+        forgotten = [name for name in names if name.rpartition("/")[2].startswith(_FORGOTTEN)]
+        return [name for name in names if name not in forgotten], forgotten
 
     def _tables(self, names: list[str]) -> Iterator[pa.Table]:
         import pyarrow as pa
@@ -170,10 +172,6 @@ class DeletedKeys:
                     yield source.read_all()
 
 
-def _is_forgotten(name: str) -> bool:
-    return name.rpartition("/")[2].startswith(_FORGOTTEN)
-
-
 def _bytes_of(table: pa.Table) -> bytes:
     import pyarrow as pa
 
@@ -183,21 +181,10 @@ def _bytes_of(table: pa.Table) -> bytes:
     return sink.getvalue()
 
 
-def refuse_moved(there: pa.Table, changes: pa.Table, key: list[str]) -> None:
-    """Raise `ChangeOrderUnclear` if a key of `changes` is `there` under another partition; both
-    have the columns of the key, and ``partition``."""
-    _refuse_partitions(there, changes, key, None)
-
-
-def refuse_equal(there: pa.Table, changes: pa.Table, key: list[str], version: str) -> None:
-    """Raise `ChangeOrderUnclear` if a key of `changes` is `there` with the same version, under
-    another partition; both have the columns of the key, ``partition`` and the version."""
-    _refuse_partitions(there, changes, key, version)
-
-
-def _refuse_partitions(
-    there: pa.Table, changes: pa.Table, key: list[str], version: str | None
-) -> None:
+def refuse_unclear(there: pa.Table, changes: pa.Table, key: list[str], version: str | None) -> None:
+    """Raise `ChangeOrderUnclear` if a key of `changes` is `there` under another partition, with a
+    version only if that is the same; both have the columns of the key, ``partition`` and the
+    version."""
     import pyarrow.compute as pc
 
     if "partition" in key or version == "partition":

@@ -301,7 +301,7 @@ class TableSink(Sink):
     def _note_deleted(self, window_id: str) -> None:
         """Note the keys that the window deletes, if the table keeps no row of them."""
         if (deleted := self._deleted_keys()) is not None:
-            deleted.note(window_id, self._read_changes())
+            deleted.note(window_id, self._read_changes(deleted.columns))
 
     def _current_changes(self) -> pa.Table:
         """Return the staged changes without those that are older than an earlier delete."""
@@ -314,11 +314,11 @@ class TableSink(Sink):
             return None
         return DeletedKeys(self.storage, table_id, following)
 
-    def _read_changes(self) -> pa.Table:
+    def _read_changes(self, columns: list[str] | None = None) -> pa.Table:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        changes = pa.concat_tables([pq.read_table(path) for path in self._changes])
+        changes = pa.concat_tables([pq.read_table(path, columns=columns) for path in self._changes])
         return changes.replace_schema_metadata(None)
 
     def recount(self, marker: Marker) -> Mapping[str, int] | None:

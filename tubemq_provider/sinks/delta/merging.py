@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tubemq_provider.rows.ddl import quoted
-from tubemq_provider.sinks._deleted_keys import refuse_equal, refuse_moved
+from tubemq_provider.sinks._deleted_keys import refuse_unclear
 from tubemq_provider.windows.following import OP, Following
 
 if TYPE_CHECKING:
@@ -65,7 +65,4 @@ def _refuse_other_partition(table: DeltaTable, changes: pa.Table, following: Fol
         # Unfiltered: texts in files of a merge are views, which pyarrow compares with no text.
         there = file.to_table(schema=dataset.schema, columns=columns).cast(mine.schema)
         there = there.filter(wanted)
-        if version is None:
-            refuse_moved(there, mine, key)
-        else:
-            refuse_equal(there, mine, key, version)
+        refuse_unclear(there, mine, key, version)

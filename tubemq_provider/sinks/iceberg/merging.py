@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from tubemq_provider.sinks._deleted_keys import refuse_equal, refuse_moved
+from tubemq_provider.sinks._deleted_keys import refuse_unclear
 from tubemq_provider.windows.following import OP, Following
 
 if TYPE_CHECKING:
@@ -160,10 +160,7 @@ def _files_with(
     schema = table.schema()
     for task in table.scan(row_filter=_range_of(changes, following, schema)).plan_files():
         there = rows_of(task, schema.select(*names)).select(names).cast(staged.select(names).schema)
-        if following.version is None:
-            refuse_moved(there, staged.select(names), key)
-        else:
-            refuse_equal(there, staged.select(names), key, following.version)
+        refuse_unclear(there, staged.select(names), key, following.version)
         old = there.column(beside)
         there = there.select(key).append_column(f"{beside}_old", old)
         there = there.append_column(_AT, pa.array(range(there.num_rows), pa.int64()))
